@@ -28,7 +28,7 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## make .venv with the package, its extras (but Spark) and the development tools
 
-MADE_OF := pyproject.toml constraints.txt hatch_build.py src/headrace/sched/native.c src/headrace/sched/words.py
+MADE_OF := pyproject.toml constraints.txt hatch_build.py src/headrace/sched/native.c src/headrace/sched/ledger_layout.py
 INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt
 
 define new_venv

@@ -21,7 +21,7 @@ OLDEST = 17
 def header() -> str:
     """The ledger's words for C, from where they are declared."""
     names: dict[str, Any] = {}
-    exec((SCHED / "words.py").read_text(), names)  # noqa: S102  (our own file, which imports nothing of ours)
+    exec((SCHED / "ledger_layout.py").read_text(), names)  # noqa: S102  (our own file, which imports nothing of ours)
     words = {name: value for name, value in names.items() if re.fullmatch("[A-Z][A-Z_]*", name) and type(value) is int}
     lines = [f"#define W_{name} INT64_C({value})" for name, value in words.items()]
     return "\n".join([*lines, ""])

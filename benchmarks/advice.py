@@ -24,7 +24,7 @@ from benchmarks.clock import check_time, shared
 from benchmarks.report import Check, Report, Table
 from benchmarks.scope import Scope
 from headrace import DataLoader
-from headrace.engine.consumer.cores import own_cores
+from headrace.engine.trainer.cores import own_cores
 from headrace.trace.calibrate import calibrate
 from headrace.trace.reader import read
 from headrace.trace.report import report as reported
@@ -61,7 +61,7 @@ class Workload:
     size: int = 64
     """Bytes of a sample."""
     copied: bool = False
-    """The consumer copies every batch, as one without a device does for an augmentation of its own."""
+    """The trainer copies every batch, as one without a device does for an augmentation of its own."""
     uneven: bool = False
     """One sample in ten takes ten times as long."""
 
@@ -77,7 +77,7 @@ CASES = {
     "too many workers": Workload(compute=5, step=20, begins=16),
     "memory": Workload(memory=16, step=20, begins=1),
     "large samples": Workload(compute=1, size=1 << 20, step=20, begins=1),
-    "batches that the consumer copies": Workload(wait=10, size=1 << 18, step=10, copied=True),
+    "batches that the trainer copies": Workload(wait=10, size=1 << 18, step=10, copied=True),
     "uneven waiting": Workload(wait=10, step=20, uneven=True),
     "a slow step": Workload(wait=5, compute=1, step=200),
     "in this process": Workload(wait=5, compute=1, step=20, begins=0),

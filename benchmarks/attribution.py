@@ -32,11 +32,11 @@ from benchmarks.report import Check, Report, Table
 from benchmarks.scope import LeftOut, Scope
 from headrace.core.errors import TraceError
 from headrace.trace import format as F
-from headrace.trace.file import Recording, record
 from headrace.trace.hardware import profile, records, runner
 from headrace.trace.hardware.names import bare
 from headrace.trace.reader import read
 from headrace.trace.session import VARIABLE
+from headrace.trace.trace_file import Recording, record
 
 ROOT = Path(__file__).parent.parent
 PROCESSES = 3

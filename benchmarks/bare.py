@@ -1,6 +1,6 @@
 """The samples with no loader at all: processes that take one index after the other and drop what they made.
 
-No collating, no transport, no consumer: what the cores can sustain, and what each sample costs while all are busy.
+No collating, no transport, no trainer: what the cores can sustain, and what each sample costs while all are busy.
 What shares the machine with the samples, as a trainer does, can run beside them.
 """
 

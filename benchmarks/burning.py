@@ -19,5 +19,5 @@ CASES = scheduling.CASES
 
 
 def run(report: Report, scope: Scope) -> None:
-    """All workloads, burned: loader only, then with a consumer."""
+    """All workloads, burned: loader only, then with a trainer."""
     scheduling.compare(report, costs.BURNING, scope)

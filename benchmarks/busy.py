@@ -1,7 +1,7 @@
 """How much of the time the device is busy, against what the CPUs could sustain.
 
 MinatoLoader's workloads and stragglers, burned on the CPU (segmentation on volumes in files), two cores left to the
-consumer. Each is scaled so that a batch costs the workers 80 % of the device's step, so the CPUs suffice on
+trainer. Each is scaled so that a batch costs the workers 80 % of the device's step, so the CPUs suffice on
 average; and some so that it costs 125 %, so they do not. Each loader feeds the step, and "busy" is the step's own
 time (measured with a batch that stays on the device) over the time between two steps, in the steady part of an epoch:
 without the first two batches of each worker and the last one. Every sample must come once. The step trains a

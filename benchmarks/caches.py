@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import headrace
-from headrace.cache import options, shm
+from headrace.cache import cache_options
+from headrace.cache.backends import shm
 
 
 @contextmanager
@@ -30,7 +31,7 @@ def clear(made: headrace.Cache) -> None:
 
 def fill(size: int) -> None:
     """Let entries take so many bytes and no more, in this process and those it forks, whatever the memory allows."""
-    options.room_of = lambda _: size  # type: ignore[assignment]
+    cache_options.room_of = lambda _: size  # type: ignore[assignment]
 
 
 def sweep(folder: Path = Path("/dev/shm")) -> None:

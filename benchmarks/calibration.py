@@ -12,9 +12,11 @@ from benchmarks import caches
 from benchmarks.arms import Arm
 from benchmarks.jobs import Job
 from benchmarks.measure import Figures
-from headrace.cache import entry, local, overview
-from headrace.engine.consumer.supply import dividing
-from headrace.engine.staging.caching import codec
+from headrace.cache import overview
+from headrace.cache.backends import local_tables
+from headrace.cache.entries import entry
+from headrace.caching import dividing
+from headrace.caching.plans import codec
 from headrace.plan.parameters import Parameters
 
 PLENTY = 1e12
@@ -39,7 +41,7 @@ class Sizes:
         for index in range(len(dataset)):
             fetched = dataset.fetch(index)
             entries = [entry.length(known.describe((None, value))) for value in (fetched, dataset.decode(fetched))]
-            sizes.append((len(fetched[0]), *(entries if cache is None else map(local.footprint, entries))))
+            sizes.append((len(fetched[0]), *(entries if cache is None else map(local_tables.footprint, entries))))
         return cls(*(statistics.mean(column) for column in zip(*sizes, strict=True)))
 
 

@@ -1,7 +1,7 @@
 """An epoch during which one of three Cassandra nodes is killed: whether it is exact, and what it costs.
 
 Three nodes on loopback addresses, every row on two of them, 6000 rows of 20 kB, batches of 32; after each batch the
-consumer does nothing for 20 ms. A third of the way through the epoch a node is killed with SIGKILL, and is started
+trainer does nothing for 20 ms. A third of the way through the epoch a node is killed with SIGKILL, and is started
 again after it. "Exact": every sample came once, with its own label and payload. Gaps are those between batches, steps
 included: the longest before the kill and the longest after it. The user's role is on all three nodes, as one would
 have it: with the servers' default it is on one, and dies with that one.
@@ -26,9 +26,9 @@ from benchmarks.scope import LeftOut, Scope
 from headrace.core.errors import StoreError
 from headrace.store import disposable
 from headrace.store.base import Record, Schema
-from headrace.store.cassandra import driver
-from headrace.store.cassandra.options import options
-from headrace.store.cassandra.store import CassandraStore
+from headrace.store.cassandra import cassandra_driver
+from headrace.store.cassandra.cassandra_store import CassandraStore
+from headrace.store.cassandra.url_options import options
 from headrace.store.url import StoreUrl
 from tests.services import Unavailable, cassandra
 from tests.services.process import Running
@@ -121,7 +121,7 @@ def make_role(nodes: Sequence[cassandra.Node]) -> Figures:
         try:
             asyncio.run(_make_role(StoreUrl.parse(url(nodes, cassandra.USER, cassandra.PASSWORD))))
         except (
-            driver.Failure,
+            cassandra_driver.Failure,
             StoreError,
         ):  # ready one by one, nodes may not be so together on a busy machine
             if time.monotonic() > until:
@@ -132,7 +132,7 @@ def make_role(nodes: Sequence[cassandra.Node]) -> Figures:
 
 
 async def _make_role(at: StoreUrl) -> None:
-    connection = await driver.connect(options(at)[0], driver.Login(at.user, at.secret()), "cluster")
+    connection = await cassandra_driver.connect(options(at)[0], cassandra_driver.Login(at.user, at.secret()), "cluster")
     try:
         for statement in MAKE_ROLE:
             await connection.query(statement)

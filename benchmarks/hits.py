@@ -28,7 +28,7 @@ from benchmarks.requests import drawn
 from benchmarks.rules import Need, Opportunistic, Simulated, Static
 from benchmarks.scope import Scope
 from benchmarks.simulate import Result, simulate
-from headrace.cache.words import Array
+from headrace.cache.backends.entry_word import Array
 
 SHARES = (0.2, 0.4, 0.6, 0.8)
 DRIFT = (1.0, 0.6, 0.8, 0.4)

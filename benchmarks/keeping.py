@@ -38,10 +38,11 @@ from benchmarks.clock import check_time, rounds, shared, unless_first
 from benchmarks.measure import tree_cpu
 from benchmarks.report import Check, Report, Table
 from benchmarks.scope import Scope
-from headrace.cache import options, shm
-from headrace.cache import words as W
-from headrace.cache.company import Unit
-from headrace.engine.staging.caching import codec
+from headrace.cache import cache_options
+from headrace.cache.backends import entry_word as W
+from headrace.cache.backends import shm
+from headrace.cache.peers import Unit
+from headrace.caching.plans import codec
 
 _COLUMNS = ["keeping", "having", "in vain", "epoch", "files alone, written", "read"]
 SIZES = {"12 KB": (12_288, 60.0, 20.0), "150 KB": (150_528, 120.0, 50.0), "768 KB": (786_432, 400.0, 130.0)}
@@ -130,7 +131,7 @@ def apart(report: Report, scope: Scope, table: Table, name: str, _workers: int) 
     scope.say(f"{name}, in a row and apart")
     taken: dict[tuple[str, int], list[float]] = {}
     with caches.cache(3 * samples * size + (1 << 24), split=(0, 100, 0)) as cache:
-        share = options.open_share(cache, ("00", "01", "02"), 2 * samples, Unit("keeping", "apart"))
+        share = cache_options.open_share(cache, ("00", "01", "02"), 2 * samples, Unit("keeping", "apart"))
         there = os.open(shm.path_of(cache.name), os.O_RDONLY)
         taking, value, content = codec(), torch.zeros(size, dtype=torch.uint8), bytearray(size)
 

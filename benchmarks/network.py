@@ -9,7 +9,7 @@ time between two batches, within an epoch; for torch "later" begins when every w
 that of the loader's processes, without relay and server.
 
 Slow connection: each of eight carries 8 MB/s, one of them a tenth of that, 20 ms; gaps are those of the second half of
-the run, when the window is open. Ramp: a consumer that takes 80
+the run, when the window is open. Ramp: a trainer that takes 80
 batches of 8 a second, a fixed window of 64 batches, 20 ms; the burst is the most that came in half a second of the
 first half, over the mean rate of the third quarter (in the last one nothing is left to be asked for). With fewer and
 larger batches it would be the number of them that happens to fall into half a second.
@@ -48,7 +48,7 @@ from benchmarks.saturation import saturation
 from benchmarks.scope import Scope
 from headrace.core.options import Loading, Prefetch
 from headrace.store.base import Record, Schema
-from headrace.store.cassandra.store import CassandraStore
+from headrace.store.cassandra.cassandra_store import CassandraStore
 from headrace.store.url import StoreUrl
 from tests.services import cassandra
 
@@ -75,7 +75,7 @@ class Reading:
     epochs: int = 3
     batch: int = BATCH
     pace: float = 0.0
-    """Seconds between batches that the consumer takes, at least. It does not catch up."""
+    """Seconds between batches that the trainer takes, at least. It does not catch up."""
     step: float = 0.0
     """Seconds that it does something else after each."""
     ahead: float = 0.0
@@ -288,7 +288,7 @@ def slow_connection(report: Report, contest: Callable[..., Mapping[str, Runs]], 
 
 
 def ramp(report: Report, contest: Callable[..., Mapping[str, Runs]], port: int) -> None:
-    """How far the start exceeds what the consumer takes."""
+    """How far the start exceeds what the trainer takes."""
     arms = {
         f"ramp={step}": Reading(
             batch=8, link=Link(0.02), prefetch=Prefetch(window=64, ramp=step), samples=6400, epochs=1, pace=0.0125

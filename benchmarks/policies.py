@@ -1,7 +1,7 @@
 """Automatic workers under each rule for their number: what it gives, where it settles, and whether it does.
 
 Every run lasts a fixed time with ``num_workers=None``, persistent workers and completion order, and starts from as
-many lanes as cores. Samples sleep (an input that waits), burn CPU time, or do half of each; with a slow consumer,
+many lanes as cores. Samples sleep (an input that waits), burn CPU time, or do half of each; with a slow trainer,
 samples sleep and a step (slept) follows each batch that takes twice what the first lanes need to make one, so that no
 lane has to be added. "Samples / s" is the rate of the second half, when a rule should have settled. "Changes" counts
 how often the number of lanes changed, "late changes" those of the second half: a rule that never settles starts and
@@ -67,7 +67,7 @@ class Mixed(Priced):
 
 @dataclass(frozen=True)
 class Case:
-    """Samples of one kind and cost, and the consumer's step in seconds."""
+    """Samples of one kind and cost, and the trainer's step in seconds."""
 
     name: str
     kind: type[Priced]
@@ -79,7 +79,7 @@ MIXES = (
     Case("I/O-bound: 20 ms slept", Sleeping, 0.02),
     Case("CPU-bound: 4 ms burned", Burning, 0.004),
     Case("mixed: 5 ms slept, 5 ms burned", Mixed, 0.01),
-    Case("slow consumer: 10 ms slept", Sleeping, 0.01, 2 * 0.01 * BATCH / len(os.sched_getaffinity(0))),
+    Case("slow trainer: 10 ms slept", Sleeping, 0.01, 2 * 0.01 * BATCH / len(os.sched_getaffinity(0))),
 )
 
 

@@ -27,9 +27,9 @@ from benchmarks import workloads
 from benchmarks.measure import Figures, Runs, disturbance, interleaved
 from benchmarks.report import Check, Report, Table
 from benchmarks.scope import Scope
-from headrace.engine.worker.observer import Observer
-from headrace.trace.file import record
+from headrace.observing.observer import Observer
 from headrace.trace.reader import read
+from headrace.trace.trace_file import record
 
 PROGRAM = [sys.executable, "-m", "benchmarks.profiled"]
 PROFILERS: dict[str, tuple[str, list[str], list[str]]] = {

@@ -75,14 +75,14 @@ def costs(report: Report, scope: Scope, running: Any) -> None:
 def brought(address: str, data: Ready) -> tuple[float, float]:
     """CPU seconds for a sample: of the fetching process, and of this one."""
     from headrace.core.options import Prefetch
-    from headrace.engine.consumer.supply.fetching import Fetcher
-    from headrace.remote import bundle
+    from headrace.fetching.fetcher import Fetcher
+    from headrace.remote import shipped
+    from headrace.remote.fetch_orders import RemoteOrders
     from headrace.remote.messages import GroupKey
-    from headrace.remote.orders import RemoteOrders
     from headrace.remote.placement import Place
     from headrace.remote.remade import Unquestioned
 
-    told = pickle.dumps(bundle.packed(data, None, pickle.dumps))
+    told = pickle.dumps(shipped.packed(data, None, pickle.dumps))
     place = Place(address, {"left": 1}, {}, None)
     fetcher = Fetcher(RemoteOrders(prefetch=Prefetch(), batch=BATCH, place=place, cpus=2, bundle=told, own=0))
     make = Unquestioned(data, fetcher.arena)

@@ -10,18 +10,18 @@ import numpy as np
 
 from benchmarks.requests import RequestTrace
 from benchmarks.simulate import Result
-from headrace.cache import local, shm
-from headrace.cache import words as W
-from headrace.cache.backend import Entry
-from headrace.cache.codec import Described
-from headrace.cache.company import Unit
+from headrace.cache.backends import entry_word as W
+from headrace.cache.backends import local_tables, shm
+from headrace.cache.backends.backend import Entry
 from headrace.cache.division import DivisionRecord
+from headrace.cache.entries.codec import Described
+from headrace.cache.peers import Unit
 from headrace.cache.policies import Policy
 from headrace.cache.remaining import Remaining
 from headrace.cache.serving import Serving
 from headrace.cache.share import Share
 
-ENTRY = 4096 + local.INODE
+ENTRY = 4096 + local_tables.INODE
 SCOPES = ("a" * 32, "b" * 32, "c" * 32)
 PARTS = (0, 100, 0)
 
@@ -36,7 +36,7 @@ class _Nothing:
         """Nothing."""
 
 
-class _Words(local.LocalBackend):
+class _Words(local_tables.LocalBackend):
     """Only the table."""
 
     def aside(self, entry: Entry, content: object) -> _Nothing:  # type: ignore[override]

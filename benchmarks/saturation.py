@@ -15,14 +15,14 @@ from pathlib import Path
 from benchmarks.measure import Figures, Meter, Runs, isolated
 from benchmarks.report import Table
 from headrace.core.options import Prefetch, Retry
-from headrace.engine.consumer.supply.fetching import Fetcher
-from headrace.engine.fetcher.process import Orders
-from headrace.engine.fetcher.wire import Arrived
+from headrace.fetching.fetcher import Fetcher
+from headrace.fetching.fetcher_main import Orders
+from headrace.fetching.wire import Arrived
 from headrace.store import disposable
 from headrace.store.base import LabelKind, Record, Schema
-from headrace.store.cassandra import cql, driver
-from headrace.store.cassandra.options import options
-from headrace.store.cassandra.store import CassandraStore
+from headrace.store.cassandra import cassandra_driver, cql
+from headrace.store.cassandra.cassandra_store import CassandraStore
+from headrace.store.cassandra.url_options import options
 from headrace.store.url import StoreUrl
 
 SIZES = (1000, 10_000, 100_000)
@@ -114,7 +114,7 @@ def bare(url: str, seconds: float) -> Figures:
 
 async def _bare(url: StoreUrl, seconds: float) -> Figures:
     reach, tables = options(url)
-    connection = await driver.connect(reach, driver.Login(url.user, url.secret()), "bare")
+    connection = await cassandra_driver.connect(reach, cassandra_driver.Login(url.user, url.secret()), "bare")
     prepared = await connection.create_prepared(cql.read_row(tables, LabelKind.INTEGER))
     draw, count, until, warm = random.Random(0), 0, float("inf"), asyncio.Event()
 

@@ -34,18 +34,18 @@ from benchmarks.measure import isolated
 from benchmarks.report import Check, Report, Table
 from benchmarks.scope import Scope
 from benchmarks.throttled import redis
-from headrace.cache import remote
-from headrace.cache.company import Unit
+from headrace.cache.backends import redis_tables
+from headrace.cache.backends.redis_server import RedisServer
+from headrace.cache.cache_options import open_share
 from headrace.cache.division import Rank
-from headrace.cache.options import open_share
+from headrace.cache.peers import Unit
 from headrace.cache.policies import Need
-from headrace.cache.redis_server import RedisServer
 from headrace.cache.remaining import Remaining
 from headrace.cache.serving import Serving
 from headrace.cache.share import Share
-from headrace.engine.consumer.counters import LoaderCounters
-from headrace.engine.consumer.supply.exchange import ExchangedGroups, Numbering
-from headrace.engine.consumer.supply.membership import Hits
+from headrace.caching.exchange import ExchangedGroups, SampleIds
+from headrace.caching.membership import Hits
+from headrace.engine.trainer.counters import LoaderCounters
 from headrace.sched.source import Group
 from tests.cache import servers
 
@@ -120,7 +120,7 @@ def epoch(samples: int) -> dict[str, float]:
         groups = ExchangedGroups(
             Drawn(samples),  # type: ignore[arg-type]
             serving,  # type: ignore[arg-type]
-            Numbering(range(samples), None, samples, samples),
+            SampleIds(range(samples), None, samples, samples),
             Hits(LoaderCounters()),
             np.empty(0, np.int64),
         )
@@ -191,7 +191,7 @@ def served(ranks: int, *, clustered: bool) -> dict[str, float]:
         servings, left = [], []
         for rank in range(ranks):
             job, part = rank % JOBS, parts[rank // JOBS]
-            backend = remote.opened(url, headrace.Cache(url).namespace, "0" * 16, samples)
+            backend = redis_tables.opened(url, headrace.Cache(url).namespace, "0" * 16, samples)
             share = Share(backend, None, SCOPES, 1 << 30, Unit(f"{job:016x}", f"{job}-0"), Need())
             servings.append(Serving(share))
             rng = np.random.default_rng(rank)

@@ -13,7 +13,7 @@ waiting, over the time the epoch took. Slept costs add up: processes that stand 
 quarter more) and automatic lanes work beside the others, so headrace can exceed it. Like is
 compared with like by torch with that many workers too, and by headrace without stand-ins. A
 work-conserving schedule that starts the samples in their order does not reach it either, for the last
-samples end one by one: the title says how far it gets. With a consumer, each batch is followed by a
+samples end one by one: the title says how far it gets. With a trainer, each batch is followed by a
 step (slept) that would use 90 % of the ideal rate, and the ideal is the time of these steps. "Longest
 / median gap" compares the times between two batches of an epoch; bursts make the median small, so the
 longest gap is shown as well. "Others' cores" is what the rest of the machine kept busy meanwhile: rows
@@ -41,8 +41,8 @@ from benchmarks.report import Check, Figure, Report, Table
 from benchmarks.scope import Scope
 
 EPOCHS = 3
-CONSUMER = 0.9
-"""Share of the ideal rate that the consumer takes."""
+TRAINER = 0.9
+"""Share of the ideal rate that the trainer takes."""
 DEFAULT, OURS, ORDERED, AUTOMATIC = "torch", "headrace, completion", "headrace, sampler order", "headrace, automatic"
 ALONE = "headrace, no hand-off"
 CASES = tuple(workload.name for workload in costs.WORKLOADS)
@@ -65,7 +65,7 @@ class Contender(Protocol):
 
 @dataclass(frozen=True)
 class Case:
-    """One workload as it is run: how many lanes its ideal has, and the consumer's step in seconds."""
+    """One workload as it is run: how many lanes its ideal has, and the trainer's step in seconds."""
 
     workload: Workload
     dataset: Costly
@@ -81,8 +81,8 @@ class Case:
 
     @property
     def step(self) -> float:
-        """What the consumer does with a batch, in seconds."""
-        return self.total / self.lanes / self.batches / CONSUMER if self.consumed else 0.0
+        """What the trainer does with a batch, in seconds."""
+        return self.total / self.lanes / self.batches / TRAINER if self.consumed else 0.0
 
     @property
     def ideal(self) -> float:
@@ -91,7 +91,7 @@ class Case:
 
 
 def run(report: Report, scope: Scope) -> None:
-    """All workloads, slept: loader only, then with a consumer."""
+    """All workloads, slept: loader only, then with a trainer."""
     compare(report, SLEEPING, scope)
 
 
@@ -115,7 +115,7 @@ def compare(report: Report, kind: str, scope: Scope) -> None:
             arms = contenders(kind, workload, quick=scope.quick, consumed=consumed)
             results = contest(case, arms, kind, scope)
         add(report, name(case, kind, each), case, results)
-        report.checks += checks(f"{workload.name}{', consumer' if consumed else ''}", kind, results)
+        report.checks += checks(f"{workload.name}{', trainer' if consumed else ''}", kind, results)
         if workload.lanes == 2 and kind == SLEEPING:
             report.checks += gap_checks(workload.name, results, consumed=consumed)
     scope.close(report)
@@ -128,7 +128,7 @@ def chosen(scope: Scope, cases: Collection[str]) -> list[Workload]:
 
 
 def consumed_names(scope: Scope) -> tuple[str, ...]:
-    """The workloads that are run with a consumer too."""
+    """The workloads that are run with a trainer too."""
     return QUICK_CONSUMED if scope.quick else CONSUMED
 
 
@@ -182,7 +182,7 @@ def peer(kind: str, library: str, count: int, workload: Workload, *, quick: bool
 
 def contest(case: Case, arms: Mapping[str, Contender], kind: str, scope: Scope) -> dict[str, Runs]:
     """All arms, alternating."""
-    scope.say(f"{case.workload.name}{', consumer' if case.consumed else ''}: ideal {case.ideal:.2f} s")
+    scope.say(f"{case.workload.name}{', trainer' if case.consumed else ''}: ideal {case.ideal:.2f} s")
     return interleaved(
         {name: partial(measure, arm, case) for name, arm in arms.items()},
         repeats=repeats(quick=scope.quick),
@@ -252,7 +252,7 @@ def name(case: Case, kind: str, each: Sequence[float]) -> str:
     """What a table is called."""
     greedy = sum(each) / case.lanes / costs.makespan(list(each), case.lanes)
     return (
-        f"{case.workload.name}, {kind}, {'consumer at 90 %' if case.consumed else 'loader only'}: "
+        f"{case.workload.name}, {kind}, {'trainer at 90 %' if case.consumed else 'loader only'}: "
         f"{len(each):,} samples, batch {case.workload.batch}, {case.lanes} lanes, ideal {case.ideal:.2f} s, "
         f"first-come schedule {100 * greedy:.0f} % of the loader's ideal"
     )
@@ -275,7 +275,7 @@ def add(report: Report, title: str, case: Case, results: Mapping[str, Runs], aga
         ("processes", "processes"),
     ]
     report.add(title, Table.of(title, "loader", columns, results), results)
-    short = f"{case.workload.name}{', consumer' if case.consumed else ''}"
+    short = f"{case.workload.name}{', trainer' if case.consumed else ''}"
     report.notes.append(f"{short}: {disturbance(results)}")
 
 
@@ -302,7 +302,7 @@ def checks(short: str, kind: str, results: Mapping[str, Runs]) -> list[Check]:
 
 def gap_checks(short: str, results: Mapping[str, Runs], *, consumed: bool) -> list[Check]:
     """The slow sample must not be felt, neither in the first epoch nor later."""
-    what = f"{short}{', consumer' if consumed else ''}, {OURS}, longest / median gap"
+    what = f"{short}{', trainer' if consumed else ''}, {OURS}, longest / median gap"
     return [
         Check(what, results[OURS].median("uneven"), 1.5, True, "times"),
         Check(f"{what}, first epoch", results[OURS].median("cold_uneven"), 1.5, True, "times"),

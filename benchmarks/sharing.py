@@ -31,8 +31,9 @@ from benchmarks.requests import RequestTrace, drawn
 from benchmarks.rules import Need, Opportunistic, Simulated
 from benchmarks.scope import Scope
 from benchmarks.simulate import simulate
-from headrace.cache import entry, local, shm
-from headrace.engine.staging.caching import codec
+from headrace.cache.backends import local_tables, shm
+from headrace.cache.entries import entry
+from headrace.caching.plans import codec
 
 CASES = ("1 job", "2 jobs", "3 jobs", "4 jobs")
 BATCH = 8
@@ -106,7 +107,7 @@ def measure(speeds: tuple[float, ...], samples: int, step: float) -> list[float]
     made = [
         headrace.Cache(
             f"shm://benchmark-{os.getpid()}-{at}",
-            size=SPARE * round(share * samples) * local.footprint(size),
+            size=SPARE * round(share * samples) * local_tables.footprint(size),
             split=(0, 100, 0),  # or such cheap samples would not be kept
         )
         for at, share in enumerate(SHARES)
@@ -127,7 +128,7 @@ def measure(speeds: tuple[float, ...], samples: int, step: float) -> list[float]
 
 def room_for(entries: int, size: int, samples: int) -> int:
     """Bytes that so many entries of a dataset of ``samples`` take of a cache in shared memory, and no more."""
-    each = local.footprint(size)
+    each = local_tables.footprint(size)
     return entries * each + each // 2 + shm.table_bytes(samples)
 
 

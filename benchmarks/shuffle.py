@@ -21,10 +21,10 @@ import numpy as np
 from benchmarks.clock import shared
 from benchmarks.report import Check, Report, Table
 from benchmarks.scope import Scope
+from headrace.blocks.block_layout import BlockLayout, block_bytes
+from headrace.blocks.block_plan import BlockPlan
 from headrace.blocks.draws import Draws, pool_bytes
-from headrace.blocks.layout import BlockLayout, block_bytes
 from headrace.blocks.permutation import Array
-from headrace.blocks.plan import BlockPlan
 from headrace.blocks.remainder import Remainder
 
 SHARD, BATCH, CLASSES, WORKERS, GOAL = 64 << 20, 256, 1000, 8, 0.98

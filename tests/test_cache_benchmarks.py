@@ -17,10 +17,11 @@ from benchmarks.replay import Replay
 from benchmarks.requests import drawn
 from benchmarks.rules import Need
 from benchmarks.stored import Pictures, Storage
-from headrace.cache import entry, options, shm
-from headrace.engine.consumer.supply import dividing
-from headrace.engine.staging.caching import codec
-from headrace.engine.worker import stagetimes
+from headrace.cache import cache_options
+from headrace.cache.backends import shm
+from headrace.cache.entries import entry
+from headrace.caching import dividing, stagetimes
+from headrace.caching.plans import codec
 from headrace.plan import bottleneck
 from headrace.plan.partition import Split
 
@@ -108,7 +109,9 @@ class TestJobs:
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    monkeypatch.setattr(options, "room_of", options.room_of)  # what is measured here is not in a process of its own
+    monkeypatch.setattr(
+        cache_options, "room_of", cache_options.room_of
+    )  # what is measured here is not in a process of its own
     pictures.write(tmp_path, 48, 1, side=64)
     return Pictures(tmp_path, 48, Storage(48, rate=20e6), resize=32, crop=24)
 
@@ -169,7 +172,7 @@ def test_hits_are_counted_over_a_period_of_the_fastest():
 
 @pytest.mark.parametrize("entries", [8, 30])
 def test_a_cache_holds_the_share_that_is_said(entries, monkeypatch):
-    monkeypatch.setattr(options, "room_of", options.room_of)
+    monkeypatch.setattr(cache_options, "room_of", cache_options.room_of)
     dataset = sharing.Small(40)
     size = entry.length(codec().describe((None, dataset.decode(0))))
     with caches.cache(sharing.SPARE * max(entries * size, 1 << 20), split=(0, 100, 0)) as cache:

@@ -14,7 +14,7 @@ from PIL import Image
 from torch.utils.data.distributed import DistributedSampler
 
 import headrace
-from headrace.cache import shm
+from headrace.cache.backends import shm
 from headrace.core.errors import BadRow, MissingKey, SplitError
 from headrace.decoding import decode, decode_label
 from headrace.store import Kind, LabelKind, Record, Schema, open_writable

@@ -19,7 +19,7 @@ import torch
 
 import headrace
 from headrace import store
-from headrace.cache import shm
+from headrace.cache.backends import shm
 from headrace.cli.__main__ import main
 from headrace.core.options import Retry
 from headrace.store import Record

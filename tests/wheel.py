@@ -18,8 +18,8 @@ NATIVE = "headrace/sched/native.abi3.so"
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 PROGRAM = """
 import sys, torch, headrace
-from headrace.sched import twin
-assert (twin.module is not None) == (sys.argv[1] == "native"), "its native part is used, or not, against its name"
+from headrace.sched import native_ledger
+assert (native_ledger.module is not None) == (sys.argv[1] == "native"), "its native part does not match its name"
 def main():
     dataset = [torch.full((8,), float(index)) for index in range(64)]
     loader = headrace.DataLoader(dataset, batch_size=8, num_workers=2, shuffle=True)

@@ -34,16 +34,16 @@ from headrace.core.story import StoryEvent
 from headrace.trace.session import tracing
 
 if TYPE_CHECKING:
-    from headrace.cache.options import Cache
+    from headrace.cache.cache_options import Cache
     from headrace.dataset import StoreDataset
-    from headrace.engine.pixels.options import OnDevice, Pixels
-    from headrace.engine.staging.prefix import deterministic
     from headrace.integrations.torch_loader import traced
     from headrace.loader import DataLoader
-    from headrace.remote.options import Ray
+    from headrace.ondevice.pixels.choices import OnDevice, Pixels
+    from headrace.remote.ray_options import Ray
+    from headrace.staging.prefix import deterministic
     from headrace.store.client import Fetching
     from headrace.store.fetch import fetch
-    from headrace.store.splits.division import split
+    from headrace.store.splits.assignment import split
     from headrace.store.splits.result import Splits
 
 __version__ = "0.1.0"
@@ -105,17 +105,17 @@ __all__ = [
 
 
 _LATER = {
-    "Cache": "headrace.cache.options",
+    "Cache": "headrace.cache.cache_options",
     "DataLoader": "headrace.loader",
     "Fetching": "headrace.store.client",
-    "OnDevice": "headrace.engine.pixels.options",
-    "Pixels": "headrace.engine.pixels.options",
-    "Ray": "headrace.remote.options",
+    "OnDevice": "headrace.ondevice.pixels.choices",
+    "Pixels": "headrace.ondevice.pixels.choices",
+    "Ray": "headrace.remote.ray_options",
     "Splits": "headrace.store.splits.result",
     "StoreDataset": "headrace.dataset",
-    "deterministic": "headrace.engine.staging.prefix",
+    "deterministic": "headrace.staging.prefix",
     "fetch": "headrace.store.fetch",
-    "split": "headrace.store.splits.division",
+    "split": "headrace.store.splits.assignment",
     "traced": "headrace.integrations.torch_loader",
 }
 

@@ -12,9 +12,9 @@ from headrace import decoding
 from headrace.about import About, in_order
 from headrace.core.errors import BadRow, CacheError, NotOnDevice, SplitError, StoreError
 from headrace.core.options import Retry
-from headrace.engine.pixels.options import Pixels
-from headrace.engine.staging.composition import STAGES, composed
-from headrace.engine.staging.prefix import apply, cut
+from headrace.ondevice.pixels.choices import Pixels
+from headrace.staging.composition import STAGES, composed
+from headrace.staging.prefix import apply, cut
 from headrace.store.base import RESERVED, Columns, LocalStore, Row, Store
 from headrace.store.bridges import Blocking
 from headrace.store.keys import Keys
@@ -23,7 +23,7 @@ from headrace.store.looking import matching
 from headrace.store.origin import NamingStore
 from headrace.store.provenance import Identified, LookedAt, Provenance, Stamped
 from headrace.store.shards.formats import PreparedStore
-from headrace.store.splits.file import chosen
+from headrace.store.splits.split_file import chosen
 from headrace.store.wrappers import Retrying
 
 

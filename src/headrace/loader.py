@@ -10,29 +10,29 @@ import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe, Sampler
 
-from headrace.cache.options import Cache
+from headrace.cache.cache_options import Cache
 from headrace.core.errors import StateMismatch
 from headrace.core.options import Loading, OnError, Raise, Ranks, Scheduling, Skip
 from headrace.core.stats import Stats
 from headrace.core.story import StoryEvent
 from headrace.engine import settings
-from headrace.engine.consumer.cores import automatic_workers
-from headrace.engine.consumer.ordering import facts, saved
 from headrace.engine.iteration import Iteration
-from headrace.engine.kept import Kept
-from headrace.engine.pixels.options import OnDevice
-from headrace.engine.resources import Resources
-from headrace.engine.sampling import elastic
-from headrace.engine.sampling.choice import planned
-from headrace.engine.sampling.planned import planned_in
+from headrace.engine.iteration_state import IterationState
+from headrace.engine.loader_resources import LoaderResources
+from headrace.engine.ordering import saved, state_signature
 from headrace.engine.settings import Settings
-from headrace.engine.staging.stages import check_staged, revision
 from headrace.engine.step import held
-from headrace.engine.worker.brought import Rows
+from headrace.engine.trainer.cores import automatic_workers
 from headrace.engine.worker.stateful import is_stateful
+from headrace.fetching.fetched import Rows
 from headrace.integrations import accelerate, lightning, ray_train
 from headrace.integrations.signature import Signed
-from headrace.remote.options import Ray, hosts
+from headrace.ondevice.pixels.choices import OnDevice
+from headrace.remote.ray_options import Ray, hosts
+from headrace.sampling import elastic
+from headrace.sampling.choice import planned
+from headrace.sampling.planned import planned_in
+from headrace.staging.stages import check_staged, revision
 from headrace.trace import session
 
 T_co = TypeVar("T_co", covariant=True)
@@ -144,10 +144,10 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
 
     def _begin(self) -> None:
         """Set up what is not part of the loader's value: counts, memory, iterations."""
-        self._kept = Kept(self)
+        self._kept = LoaderResources(self)
         self._elsewhere = None if self.remote is None else hosts(self)
         self._iterator: Any = None
-        self._latest: Resources | None = None
+        self._latest: IterationState | None = None
 
     def _connect(self) -> None:
         """Connect while the caller builds a model, if rows lie behind a network and no cache may have them."""
@@ -183,7 +183,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         if self.pin_memory:
             settings.warn_about_pinning(self.pin_memory_device)
         self._kept.recording = session.recording(self.trace)
-        return self._newest(Iteration(Resources(self._settings(), self._kept)))
+        return self._newest(Iteration(IterationState(self._settings(), self._kept)))
 
     def _newest(self, iteration: Iteration) -> Iteration:
         """Make this iteration the newest. Until now, the state is that of the epoch before, or the one that was
@@ -233,7 +233,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             checked = elastic.taken_up(order, state)
         else:
             checked = elastic.divided(order, saved.checked(state))
-        facts.compare(self._settings().facts, checked)
+        state_signature.compare(self._settings().facts, checked)
         saved.check_exchanged(checked)
         if lightning.is_asking() and self._auto_collation and saved.is_over(checked, self._index_sampler):
             checked = saved.sealed({**checked, "finished": True})

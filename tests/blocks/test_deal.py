@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from headrace.blocks.block_layout import BlockLayout
+from headrace.blocks.block_plan import BlockPlan
 from headrace.blocks.deal import Rest, deal, union
 from headrace.blocks.draws import Draws
-from headrace.blocks.layout import BlockLayout
-from headrace.blocks.plan import BlockPlan
 from headrace.blocks.remainder import Remainder
 from headrace.core.errors import StateMismatch
 from tests.blocks.test_plan import MIB, layouts

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from headrace.blocks.block_layout import BLOCK, BlockLayout, Piece, block_bytes
+from headrace.blocks.block_plan import BlockPlan
 from headrace.blocks.draws import Draws
-from headrace.blocks.layout import BLOCK, BlockLayout, Piece, block_bytes
 from headrace.blocks.permutation import Permutation, key
-from headrace.blocks.plan import BlockPlan
 from headrace.blocks.remainder import Remainder
 from headrace.core.errors import StateMismatch
 from tests.selection import examples

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.cache import shm
+from headrace.cache.backends import shm
 from tests.names import new_name
 
 

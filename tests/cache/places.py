@@ -5,10 +5,10 @@ import contextlib
 import numpy as np
 import pytest
 
-from headrace.cache import local, remote, shm
-from headrace.cache.codec import Codec
-from headrace.cache.company import Unit
+from headrace.cache.backends import local_tables, redis_tables, shm
 from headrace.cache.division import DivisionRecord
+from headrace.cache.entries.codec import Codec
+from headrace.cache.peers import Unit
 from headrace.cache.policies import Need
 from headrace.cache.share import Share
 from tests.cache import servers
@@ -29,9 +29,9 @@ class Place:
 
     def backend(self, samples=64, size=1 << 20, title=TITLE):
         if self.url is None:
-            found = local.opened(self.namespace, size, title, samples)
+            found = local_tables.opened(self.namespace, size, title, samples)
         else:
-            found = remote.opened(self.url, self.namespace, title, samples)
+            found = redis_tables.opened(self.url, self.namespace, title, samples)
         self._open.append(found)
         return found
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from headrace.cache import entry as E
-from headrace.cache import words as W
-from headrace.cache.codec import Codec, Corrupt
+from headrace.cache.backends import entry_word as W
+from headrace.cache.entries import entry as E
+from headrace.cache.entries.codec import Codec, Corrupt
 
 KEY = E.Key(bytes(16), 3, W.DECODED | 99 << 30)
 

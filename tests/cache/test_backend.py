@@ -6,9 +6,9 @@ import signal
 import numpy as np
 import pytest
 
-from headrace.cache import latch, shm
-from headrace.cache import words as W
-from headrace.cache.backend import CacheTerms, Entry
+from headrace.cache.backends import entry_word as W
+from headrace.cache.backends import latch, shm
+from headrace.cache.backends.backend import CacheTerms, Entry
 from headrace.cache.division import DivisionRecord, Sums
 from headrace.core.errors import CacheError
 from tests.cache.places import Place, place

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cache.codec import Codec, Corrupt, NotKept
+from headrace.cache.entries.codec import Codec, Corrupt, NotKept
 from tests.cache.sealed import sealed, unsealed
 
 scalars = st.sampled_from(

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from headrace.cache import disk, shm
-from headrace.cache import words as W
-from headrace.cache.backend import Entry
-from headrace.cache.company import Unit
-from headrace.cache.disk import Disk
-from headrace.cache.options import Cache, open_share
+from headrace.cache.backends import disk, shm
+from headrace.cache.backends import entry_word as W
+from headrace.cache.backends.backend import Entry
+from headrace.cache.backends.disk import Disk
+from headrace.cache.cache_options import Cache, open_share
+from headrace.cache.peers import Unit
 from headrace.core.errors import CacheError
 from tests.cache.places import described, value
 

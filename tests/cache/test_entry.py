@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cache import entry as E
-from headrace.cache import words as W
-from headrace.cache.codec import Codec
+from headrace.cache.backends import entry_word as W
+from headrace.cache.entries import entry as E
+from headrace.cache.entries.codec import Codec
 from tests.cache.sealed import KEY, sealed, unsealed
 
 VALUES = ["small", np.arange(50), np.arange(40_000), np.arange(30_011, dtype=np.uint8), (np.arange(9000), b"x", 3)]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from headrace.cache.fingerprint import fingerprint
+from headrace.cache.fingerprints.fingerprint import fingerprint
 from headrace.core.errors import CacheError
 
 

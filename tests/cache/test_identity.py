@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cache import identity
-from headrace.cache.identity import launched
+from headrace.cache import job_identity
+from headrace.cache.job_identity import launched
 
 STATIC = {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 ALONE = STATIC | {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
@@ -56,19 +56,19 @@ def test_a_launcher_may_have_a_name_that_ends_within_a_letter():
 def test_a_process_alone_is_a_job_of_its_own(monkeypatch):
     for name in ("WORLD_SIZE", "SLURM_NTASKS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(identity, "_resumed", (0, ""))
+    monkeypatch.setattr(job_identity, "_resumed", (0, ""))
     assert launched({}, "a", 1) is None
     assert launched({"WORLD_SIZE": "nonsense"}, "a", 1) is None
-    mine = identity.job()
-    assert identity.job() == mine
+    mine = job_identity.job()
+    assert job_identity.job() == mine
     assert len(mine) == 16
-    monkeypatch.setattr(identity, "_own", (os.getpid() + 1, mine))
-    assert identity.job() != mine, "a fork is another job"
+    monkeypatch.setattr(job_identity, "_own", (os.getpid() + 1, mine))
+    assert job_identity.job() != mine, "a fork is another job"
 
 
 def test_a_process_goes_on_with_the_job_of_a_state(monkeypatch):
-    monkeypatch.setattr(identity, "_resumed", (0, ""))
-    identity.resume("f" * 16)
-    assert identity.job() == "f" * 16
-    assert identity.launch() != "f" * 16
-    monkeypatch.setattr(identity, "_resumed", (0, ""))
+    monkeypatch.setattr(job_identity, "_resumed", (0, ""))
+    job_identity.resume("f" * 16)
+    assert job_identity.job() == "f" * 16
+    assert job_identity.launch() != "f" * 16
+    monkeypatch.setattr(job_identity, "_resumed", (0, ""))

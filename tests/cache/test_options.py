@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from headrace.cache.options import Cache, parse_size
+from headrace.cache.cache_options import Cache, parse_size
 from headrace.core.errors import CacheError
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from headrace.cache import redis_server
-from headrace.cache.redis_server import RedisServer
+from headrace.cache.backends import redis_server
+from headrace.cache.backends.redis_server import RedisServer
 from headrace.core.errors import CacheError
 
 redis = pytest.importorskip("redis")

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from headrace.cache import reuse
-from headrace.cache.reuse import LEAST, Blocks
+from headrace.cache.entries import reuse
+from headrace.cache.entries.reuse import LEAST, Blocks
 
 
 def place(block):

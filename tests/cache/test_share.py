@@ -8,10 +8,11 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from headrace.cache import company, local, remote, serving, shm, victims
-from headrace.cache import words as W
-from headrace.cache.backend import Entry
-from headrace.cache.disk import Disk
+from headrace.cache import peers, serving
+from headrace.cache.backends import entry_word as W
+from headrace.cache.backends import local_tables, redis_tables, shm, victims
+from headrace.cache.backends.backend import Entry
+from headrace.cache.backends.disk import Disk
 from headrace.cache.division import DivisionRecord, Sums
 from headrace.cache.remaining import Remaining
 from headrace.cache.serving import Serving
@@ -239,9 +240,9 @@ def test_what_a_rank_has_still_to_read_counts_as_needed_by_it(place, monkeypatch
 
 def always_looking(monkeypatch, period=0.0):
     """What others do is looked at with every request, whatever that takes."""
-    monkeypatch.setattr(company, "PERIOD", period)
-    monkeypatch.setattr(company, "SHARE", 0)
-    monkeypatch.setattr(company, "REMOTE_SHARE", 0)
+    monkeypatch.setattr(peers, "PERIOD", period)
+    monkeypatch.setattr(peers, "SHARE", 0)
+    monkeypatch.setattr(peers, "REMOTE_SHARE", 0)
     monkeypatch.setattr(serving, "LITTLE", math.inf)
     monkeypatch.setattr(victims, "MOMENT", period)
     monkeypatch.setattr(victims, "REMOTE_MOMENT", period)
@@ -306,7 +307,7 @@ class Ahead(Job):
 def test_jobs_that_plan_ahead_find_what_the_bound_says(place, most, monkeypatch):
     always_looking(monkeypatch)
     samples, held, before = 160, 112, 0
-    size = (held + 1) * max(local.footprint(4 * FILLER), 4 * FILLER + remote.OVERHEAD)
+    size = (held + 1) * max(local_tables.footprint(4 * FILLER), 4 * FILLER + redis_tables.OVERHEAD)
     jobs = [Ahead(place, number, samples=samples, size=size) for number in (1, 2)]
     jobs[0].share.company.look(now=True)
     for epoch in range(4):
@@ -327,7 +328,7 @@ def test_jobs_that_plan_ahead_find_what_the_bound_says(place, most, monkeypatch)
 def test_one_look_finds_places_for_many(place, monkeypatch):
     always_looking(monkeypatch, math.inf)
     room = 12
-    size = (room + 0.5) * max(local.footprint(4 * FILLER), 4 * FILLER + remote.OVERHEAD)
+    size = (room + 0.5) * max(local_tables.footprint(4 * FILLER), 4 * FILLER + redis_tables.OVERHEAD)
     one, other = (Job(place, number, size=int(size)) for number in (1, 2))
     for sample in range(room):
         assert one.share.keep(sample, W.DECODED, described(sample, FILLER))

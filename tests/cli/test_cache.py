@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from headrace.cache import shm
-from headrace.cache import words as W
-from headrace.cache.company import Unit
-from headrace.cache.disk import Disk
+from headrace.cache.backends import entry_word as W
+from headrace.cache.backends import shm
+from headrace.cache.backends.disk import Disk
+from headrace.cache.cache_options import Cache, open_share
 from headrace.cache.division import DivisionRecord, Rank, Sums
-from headrace.cache.options import Cache, open_share
+from headrace.cache.peers import Unit
 from headrace.cache.serving import Serving
 from headrace.cli.__main__ import main
 from headrace.cli.cache import bytes_text

@@ -97,7 +97,7 @@ FAULTS = {
         Samples(lambda index, _: waits(0.01)), "num_workers=2", "input", {"num_workers": 1}
     ),
     "too many workers": Fault(
-        Samples(lambda index, _: waits(0.001)), "num_workers=1", "consumer", {"num_workers": 4}, lambda _: waits(0.05)
+        Samples(lambda index, _: waits(0.001)), "num_workers=1", "trainer", {"num_workers": 4}, lambda _: waits(0.05)
     ),
     "cores": Fault(
         Samples(lambda index, _: computes(0.008)), "operation 'sample'", "input", {"num_workers": CORES}, computes=True

@@ -12,7 +12,7 @@ import pytest
 from headrace.cli.__main__ import main
 from headrace.core.errors import SplitError
 from headrace.dataset import StoreDataset
-from headrace.store.splits.file import chosen, read
+from headrace.store.splits.split_file import chosen, read
 from tests.store.ingest.support import class_folders, contents, manifest, picture
 
 

@@ -19,9 +19,9 @@ from torchvision import datasets
 from torchvision import transforms as v1
 
 import headrace
-from headrace.engine.pixels import twin
-from headrace.engine.pixels import view as V
-from headrace.engine.pixels.recipe import recipe
+from headrace.ondevice.pixels import reference
+from headrace.ondevice.pixels import view as V
+from headrace.ondevice.pixels.recipe import recipe
 from tests.engine.pictures import DEVIATIONS, LISTS, MEANS, compose, encoded, levels, picture
 
 KERNEL = 100_000_000  # cycles: some fifty milliseconds
@@ -29,7 +29,7 @@ TRAIN = [v1.RandomResizedCrop(96), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.
 
 
 def kernels_and_twin(name):
-    from headrace.engine.pixels import launches
+    from headrace.ondevice.pixels import launches
 
     made = recipe(compose(name), pillow=True)
     pictures, rows = [], []
@@ -47,7 +47,7 @@ def kernels_and_twin(name):
         if dtype is torch.bfloat16 and not made.dtype.is_floating_point:
             continue
         wanted = torch.empty(shape, dtype=torch.float32 if made.dtype.is_floating_point else made.dtype)
-        twin.render(pictures, rows, made, wanted)
+        reference.render(pictures, rows, made, wanted)
         out = torch.empty(shape, dtype=dtype, device="cuda", memory_format=form)
         there = [each.cuda() for each in pictures]
         kept = launches.render(launches.table(there, rows.numpy(), shape[3], out.device), made, out)
@@ -62,7 +62,7 @@ def kernels_and_twin(name):
 
 
 def nearest_and_twin():
-    from headrace.engine.pixels import launches
+    from headrace.ondevice.pixels import launches
 
     made = recipe(v1.Compose([v1.Pad(3, fill=7), v1.RandomResizedCrop(40), v1.RandomHorizontalFlip()]), pillow=True)
     for dtype in (torch.uint8, torch.int16, torch.int32):
@@ -73,7 +73,7 @@ def nearest_and_twin():
             rows.append(made.numbers(*size))
         rows = torch.tensor(rows)
         wanted, out = torch.empty((20, 40, 40), dtype=dtype), torch.empty((20, 40, 40), dtype=dtype, device="cuda")
-        twin.nearest(masks, rows, made.before, made.after, wanted)
+        reference.nearest(masks, rows, made.before, made.after, wanted)
         there = [mask.cuda() for mask in masks]
         table = launches.table(there, rows.numpy(), 40, out.device)
         launches.nearest(table, made.before, made.after, out)
@@ -160,7 +160,7 @@ class Files(torch.utils.data.Dataset):
         return self.files[index], index
 
     def decode(self, encoded):
-        from headrace.engine.staging.images import picture as opened
+        from headrace.caching.images import picture as opened
 
         return opened(encoded[0]), encoded[1]
 

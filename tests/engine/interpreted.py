@@ -14,10 +14,10 @@ from PIL import Image
 from torchvision import transforms as v1
 
 import headrace
-from headrace.engine.device.cuda import CudaRenderer
-from headrace.engine.device.host import Host
-from headrace.engine.pixels import decoders
-from headrace.engine.pixels.prepared import Prepared, collated, first_bundle
+from headrace.ondevice.cuda import CudaRenderer
+from headrace.ondevice.host_renderer import Host
+from headrace.ondevice.pixels import decoders
+from headrace.ondevice.pixels.prepared import Prepared, collated, first_bundle
 from tests.engine.pictures import picture
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from headrace.engine.device.pieces import Flat, Move, moved
+from headrace.engine.memory.pieces import Flat, Move, moved
 
 
 @dataclass(eq=False, slots=True)
@@ -21,7 +21,7 @@ class ScriptedMark:
 
 
 class ScriptedAccelerator:
-    """Implements ``headrace.engine.device.accelerator.Accelerator`` on the CPU.
+    """Implements ``headrace.devices.accelerator.Accelerator`` on the CPU.
 
     A copy reads its source only when it is reached, by ``advance`` or ``finish``, and does not keep it alive: host
     memory that is used again too early arrives as what became of it. ``log`` holds what was asked for, in order.

@@ -5,9 +5,9 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from headrace.engine.device import accelerator
-from headrace.engine.device.accelerator import SMALL_BYTES, Cuda
-from headrace.engine.device.pieces import no_slab
+from headrace.devices import accelerator
+from headrace.devices.accelerator import SMALL_BYTES, Cuda
+from headrace.engine.memory.pieces import no_slab
 
 
 class Stream:
@@ -41,7 +41,7 @@ class Event:
 
 
 class FakeCuda:
-    """As much of torch.cuda as is used; ``current`` is the consumer's stream."""
+    """As much of torch.cuda as is used; ``current`` is the trainer's stream."""
 
     def __init__(self):
         self.log, self.current, self.made = [], 0, 0
@@ -81,7 +81,7 @@ def waits(cuda):
     return [entry for entry in cuda.log if entry[0] == "wait"]
 
 
-def test_small_batches_are_copied_and_taken_by_the_consumers_stream_itself(cuda, carrier):
+def test_small_batches_are_copied_and_taken_by_the_trainer_stream_itself(cuda, carrier):
     for _ in range(3):
         there, mark = carrier.copy(SMALL, no_slab)
         assert carrier.is_light(mark)
@@ -115,7 +115,7 @@ def test_large_batches_are_copied_beside_and_waited_for(cuda, carrier):
 
 @pytest.mark.parametrize(("batch", "waited_for"), [(SMALL, [0]), (LARGE, [101])], ids=["small", "large"])
 def test_finishing_waits_for_streams_that_copied_and_for_no_others(cuda, carrier, batch, waited_for):
-    """The consumer's own work is not waited for where its stream copied nothing."""
+    """The trainer's own work is not waited for where its stream copied nothing."""
     carrier.copy(batch, no_slab)
     carrier.finish()
     assert [entry[1] for entry in cuda.log if entry[0] == "synchronize"] == waited_for

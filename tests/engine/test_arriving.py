@@ -1,9 +1,9 @@
 """Which rows of a group are brought, as a cache has answered it."""
 
-from headrace.cache.words import DECODED, LOOK
-from headrace.engine.consumer.supply.arriving import ArrivingGroups
-from headrace.engine.staging.caching import Plan
-from headrace.sched.acts import Arrangement
+from headrace.cache.backends.entry_word import DECODED, LOOK
+from headrace.caching.plans import Plan
+from headrace.fetching.arriving import ArrivingGroups
+from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.testing.sources import ScriptedSource
 
 
@@ -42,6 +42,6 @@ class Notes:
 def test_what_a_worker_is_to_look_for_is_brought_as_what_nobody_has():
     plans = [Plan(1 << 40 | DECODED, 0), Plan(0, DECODED), Plan(LOOK, DECODED)]
     fetcher = Notes()
-    groups = ArrivingGroups(OneGroup([5, 6, 7], plans), fetcher, str, Arrangement.STRICT, 0)
+    groups = ArrivingGroups(OneGroup([5, 6, 7], plans), fetcher, lambda index, _: str(index), Arrangement.STRICT, 0)
     groups.ask()
     assert fetcher.asked == ["6", "7"], "an entry may be gone, but is there as a rule; what is looked for is not"

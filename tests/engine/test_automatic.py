@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.engine.consumer import automatic, cores
-from headrace.engine.consumer.automatic import Automatic
+from headrace.engine.trainer import automatic, cores
+from headrace.engine.trainer.automatic import Automatic
 from headrace.plan.lanes import LaneRates
 
 SLEEPY = LaneRates(lanes=2, rate=100, waited=0.9, occupancy=0, running=0.01, queued=0, cores=2, affordable=100)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.consumer import cgroup
+from headrace.engine.trainer import cgroup
 
 GIB = 1 << 30
 

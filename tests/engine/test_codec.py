@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import headrace
-from headrace.engine.memory.codec import EncodedObject, decode
+from headrace.engine.memory.pickled import EncodedObject, decode
 from tests.parity.datasets import Squares
 from tests.parity.support import assert_same, raises
 from tests.selection import examples

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core import launchers
-from headrace.engine.consumer import cgroup, cores
+from headrace.engine.trainer import cgroup, cores
 
 
 @pytest.fixture

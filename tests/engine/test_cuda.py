@@ -63,7 +63,7 @@ def test_batches_arrive_on_the_device_and_are_right(in_order, workers):
             for images, labels in loader:
                 assert images.is_cuda
                 assert labels.is_cuda
-                # Work queued on the consumer's stream while later batches are copied into recycled memory.
+                # Work queued on the trainer's stream while later batches are copied into recycled memory.
                 copied = images * 1.0 * 1.0 * 1.0
                 assert torch.equal(copied.amin((1, 2, 3)), labels.float())
                 assert torch.equal(copied.amax((1, 2, 3)), labels.float())
@@ -162,7 +162,7 @@ def test_device_batches_behind_long_kernels(in_order, shape):
             assert sorted(seen) == list(range(1600))
 
 
-def test_a_consumer_on_a_stream_of_its_own():
+def test_a_trainer_on_a_stream_of_its_own():
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for images, labels in headrace.DataLoader(Filled(), batch_size=32, num_workers=2, device="cuda"):
@@ -171,7 +171,7 @@ def test_a_consumer_on_a_stream_of_its_own():
     torch.cuda.synchronize()
 
 
-def test_the_consumer_may_change_its_stream_between_batches():
+def test_the_trainer_may_change_its_stream_between_batches():
     """Batches copied ahead for one stream and taken by another."""
     streams = [torch.cuda.Stream() for _ in range(3)]
     seen = []

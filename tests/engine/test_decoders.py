@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 
 from headrace import DeviceUnavailable
-from headrace.engine.pixels import decoders
-from headrace.engine.pixels.decoders import FirstThatWorks, JpegDecoder, by_torchcodec, chosen, decoded, on_host
+from headrace.ondevice.pixels import decoders
+from headrace.ondevice.pixels.decoders import FirstThatWorks, JpegDecoder, by_torchcodec, chosen, decoded, on_host
 from tests.engine.pictures import encoded, picture
 
 HERE = torch.device("cpu")

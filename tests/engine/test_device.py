@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import headrace
-from headrace.engine import resources
-from headrace.engine.device.ahead import AHEAD, Ahead
-from headrace.engine.device.containers import mapped
-from headrace.engine.device.pieces import no_slab
+from headrace.devices.ahead import AHEAD, Ahead
+from headrace.engine import iteration_state
+from headrace.engine.memory.containers import mapped
+from headrace.engine.memory.pieces import no_slab
 from headrace.engine.memory.slab import Registrar
 from headrace.engine.step import IterationStep
 from headrace.sched.hand import NOT_YET, Delivered, Hand
@@ -93,7 +93,7 @@ class Interruption:
         self.left, self.struck = n, False
 
     def __call__(self, frame, event, argument):
-        if not frame.f_code.co_filename.endswith("device/ahead.py") or self.struck:
+        if not frame.f_code.co_filename.endswith("devices/ahead.py") or self.struck:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
@@ -404,7 +404,7 @@ class TestMapped:
 @pytest.fixture
 def scripted(monkeypatch, device):
     """Loaders with ``device="cuda"`` use the scripted accelerator."""
-    monkeypatch.setattr(resources, "accelerator", lambda name, **options: device)
+    monkeypatch.setattr(iteration_state, "accelerator", lambda name, **options: device)
     return device
 
 

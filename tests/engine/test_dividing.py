@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.cache import remote
+from headrace.cache.backends import redis_tables
 from headrace.cache.division import DivisionFacts, DivisionRecord, Rank, Sums
+from headrace.caching import dividing
+from headrace.caching.dividing import Spare, Speed, measured, told
 from headrace.core.stats import DeviceUse, Network
-from headrace.engine.consumer.cores import machine
-from headrace.engine.consumer.supply import dividing
-from headrace.engine.consumer.supply.dividing import Spare, Speed, measured, told
+from headrace.engine.trainer.cores import machine
 
 MS = 1_000_000
 SUMS = Sums(
@@ -154,8 +154,8 @@ class TestSpare:
 
 
 def test_a_rank_among_thousands_is_heard_of_before_it_counts_as_gone():
-    assert dividing.pause(1) < dividing.pause(100) <= remote.ALIVE / 3
-    assert dividing.pause(10_000) <= remote.ALIVE / 3
+    assert dividing.pause(1) < dividing.pause(100) <= redis_tables.ALIVE / 3
+    assert dividing.pause(10_000) <= redis_tables.ALIVE / 3
 
 
 def test_it_says_why():

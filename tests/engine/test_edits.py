@@ -13,7 +13,7 @@ import torch
 
 import headrace
 from headrace.core.errors import CacheError
-from headrace.engine.staging.stages import check_staged, staged
+from headrace.staging.stages import check_staged, staged
 
 HELPERS = '''
     """Of the user's own."""
@@ -219,7 +219,7 @@ def test_a_docstring_where_none_was(written):
 
 def test_the_same_in_another_process_and_folder(written, tmp_path):
     before = staged(written().Pictures()).scopes
-    program = "import edited_data as d, headrace.engine.staging.stages as s; print(s.staged(d.Pictures()).scopes)"
+    program = "import edited_data as d, headrace.staging.stages as s; print(s.staged(d.Pictures()).scopes)"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     for name in ("edited_helpers", "edited_data"):
@@ -232,16 +232,16 @@ def test_the_same_in_another_process_and_folder(written, tmp_path):
 
 
 def test_another_version_of_a_package_is_noticed(written, monkeypatch):
-    from headrace.cache import origins
+    from headrace.cache.fingerprints import code_owners
 
     before = staged(written().Pictures()).scopes
-    monkeypatch.setattr(origins, "_installed", lambda name: "99.0")
-    origins.library.cache_clear()
+    monkeypatch.setattr(code_owners, "_installed", lambda name: "99.0")
+    code_owners.library.cache_clear()
     try:
         assert staged(written().Pictures()).scopes[1] != before[1]
     finally:
         monkeypatch.undo()
-        origins.library.cache_clear()
+        code_owners.library.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ CONSTANTS = """
 
 
 def test_an_edited_constant_gives_new_samples(written):
-    from headrace.cache.shm import remove
+    from headrace.cache.backends.shm import remove
 
     name = f"edits-{os.getpid()}"
     cache = headrace.Cache(f"shm://{name}", size="4MiB", split=(0, 100, 0))
@@ -399,7 +399,7 @@ def test_an_edited_constant_gives_new_samples(written):
 
 
 def test_a_million_names_are_hashed_at_once():
-    from headrace.cache.fingerprint import Reader
+    from headrace.cache.fingerprints.fingerprint import Reader
 
     names = [f"images/{number:07}.jpg" for number in range(1_000_000)]
     asked = []

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from headrace.cache.serving import Answer
-from headrace.engine.consumer.counters import LoaderCounters
-from headrace.engine.consumer.ordering.saved import members_of
-from headrace.engine.consumer.supply.exchange import ExchangedGroups, Numbering
-from headrace.engine.consumer.supply.membership import Hits
+from headrace.caching.exchange import ExchangedGroups, SampleIds
+from headrace.caching.membership import Hits
+from headrace.engine.ordering.saved import members_of
+from headrace.engine.trainer.counters import LoaderCounters
 from headrace.sched.groups import Groups
 from headrace.testing.sources import SourceContract
 
@@ -47,7 +47,7 @@ class Others:
 
 def exchanged(length, members, done=()):
     order = Groups(Drawn(members), [], None, batched=True)
-    numbering = Numbering(members, None, length, length)
+    numbering = SampleIds(members, None, length, length)
     return ExchangedGroups(order, Others(), numbering, Hits(LoaderCounters()), np.array(done, np.int64))
 
 

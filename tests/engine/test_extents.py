@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.fetcher.extents import ALIGN, Extents, rounded
+from headrace.fetching.extents import ALIGN, Extents, rounded
 
 
 @given(st.integers(0, 1 << 40))

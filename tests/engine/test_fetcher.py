@@ -12,12 +12,12 @@ import pytest
 
 from headrace.core.errors import MissingKey, StoreRefused, StoreUnavailable
 from headrace.core.options import Prefetch, Retry
-from headrace.engine.consumer.supply import fetcher_process
-from headrace.engine.consumer.supply.arriving import ArrivingGroups
-from headrace.engine.consumer.supply.fetcher_process import LOOK_SECONDS, Pulse
-from headrace.engine.consumer.supply.fetching import Fetcher
-from headrace.engine.fetcher.process import StoreOrders
-from headrace.sched.acts import Arrangement
+from headrace.fetching import fetcher_process
+from headrace.fetching.arriving import ArrivingGroups
+from headrace.fetching.fetcher import Fetcher
+from headrace.fetching.fetcher_main import StoreOrders
+from headrace.fetching.fetcher_process import LOOK_SECONDS, Pulse
+from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.sched.groups import Groups
 from headrace.sched.hand import NOT_YET
 from tests.engine.remote import RemoteNumbers
@@ -50,7 +50,7 @@ def looked(fetcher):
 def first_of_two_here(fetcher):
     """Two groups of eight rows, of which the first has come."""
     order = Listed([list(range(8)), list(range(8, 16))])
-    groups = ArrivingGroups(Groups(order, [], None, batched=True), fetcher, str, Arrangement.STRICT, 0)
+    groups = ArrivingGroups(Groups(order, [], None, batched=True), fetcher, lambda index, _: str(index), Arrangement.STRICT, 0)
     while (first := groups.next()) is NOT_YET:
         looked(fetcher)
     return groups, first
@@ -294,7 +294,7 @@ def test_credentials_are_not_in_the_process_list(fetcher_of):
 
 
 def test_the_fetcher_starts_without_torch_and_numpy():
-    imports = "import sys, headrace.engine.fetcher.process, headrace.store.cassandra.store"
+    imports = "import sys, headrace.fetching.fetcher_main, headrace.store.cassandra.cassandra_store"
     program = f"{imports}; sys.exit(not {{'torch', 'numpy'}}.isdisjoint(sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], timeout=240, check=False).returncode == 0
 
@@ -302,9 +302,9 @@ def test_the_fetcher_starts_without_torch_and_numpy():
 PROGRAM = """
 import select
 from headrace.core.options import Prefetch, Retry
-from headrace.engine.consumer.supply.fetching import Fetcher
-from headrace.engine.fetcher.process import StoreOrders
-from headrace.sched.acts import Arrangement
+from headrace.fetching.fetcher import Fetcher
+from headrace.fetching.fetcher_main import StoreOrders
+from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.sched.groups import Groups
 from headrace.sched.hand import NOT_YET
 from tests.engine.remote import RemoteNumbers

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from headrace.cache import words as W
-from headrace.cache.codec import Codec
-from headrace.engine.worker.gathered import LARGEST, MOST, ROOM, Gathered
+from headrace.cache.backends import entry_word as W
+from headrace.cache.entries.codec import Codec
+from headrace.caching.write_buffer import LARGEST, MOST, ROOM, WriteBuffer
 
 
 class Taken:
@@ -28,7 +28,7 @@ def added(gathered, sample, value):
 
 
 def test_what_is_gathered_is_kept_as_it_was_in_its_order():
-    gathered, share = Gathered(), Taken()
+    gathered, share = WriteBuffer(), Taken()
     for turn in range(2):
         several = [[np.arange(5) + number, np.full(100, number, np.int16), str(number)] for number in range(4)]
         for number, value in enumerate(several):
@@ -46,7 +46,7 @@ def test_what_is_gathered_is_kept_as_it_was_in_its_order():
 
 
 def test_what_is_too_large_or_too_much_is_refused_until_the_rest_was_kept():
-    gathered, share = Gathered(), Taken()
+    gathered, share = WriteBuffer(), Taken()
     assert not added(gathered, 0, np.zeros(LARGEST, np.uint8)), "with its shape it is larger"
     quarter = np.zeros(LARGEST - 4096, np.uint8)
     fitting = [added(gathered, sample, quarter) for sample in range(2 * ROOM // LARGEST)]
@@ -58,7 +58,7 @@ def test_what_is_too_large_or_too_much_is_refused_until_the_rest_was_kept():
 
 
 def test_an_interrupt_leaves_nothing_that_would_be_kept_later():
-    gathered = Gathered()
+    gathered = WriteBuffer()
     assert all(added(gathered, sample, b"x") for sample in range(3))
     with pytest.raises(KeyboardInterrupt):
         gathered.keep(Taken(fails=[1]))

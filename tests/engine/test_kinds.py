@@ -8,9 +8,9 @@ import torch
 from PIL import Image, ImageOps, PngImagePlugin, TiffImagePlugin
 from torchvision import tv_tensors
 
-from headrace.cache.codec import Corrupt, NotKept
-from headrace.engine.staging.caching import codec
-from headrace.engine.staging.tensors import _DTYPES
+from headrace.cache.entries.codec import Corrupt, NotKept
+from headrace.caching.plans import codec
+from headrace.caching.tensors import _DTYPES
 from tests.cache.sealed import sealed, unsealed
 
 

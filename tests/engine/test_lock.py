@@ -14,14 +14,14 @@ from headrace.engine.memory import lock as locks
 from headrace.engine.memory import reservation
 from headrace.engine.memory.lock import Lock, Mutex, new_lock
 from headrace.engine.memory.reservation import Reservation
-from headrace.sched import twin
-from headrace.sched import words as W
-from headrace.sched.moves import Next, TakeRule, TakeSize
-from headrace.sched.words import Dims
+from headrace.sched import ledger_layout as W
+from headrace.sched import native_ledger
+from headrace.sched.lanes.lane_messages import Next, TakeRule, TakeSize
+from headrace.sched.ledger_layout import Dims
 
 fork = multiprocessing.get_context("fork")
 pytestmark = pytest.mark.leaks_ok("a mapping, and its descriptor, live as long as the fixture that made them")
-needs_native = pytest.mark.skipif(twin.module is None, reason="needs the native module: make native")
+needs_native = pytest.mark.skipif(native_ledger.module is None, reason="needs the native module: make native")
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def memory():
 @pytest.fixture(params=["record", pytest.param("mutex", marks=needs_native)])
 def lock(request, memory, monkeypatch):
     if request.param == "record":
-        monkeypatch.setattr(locks.twin, "module", None)
+        monkeypatch.setattr(locks.native_ledger, "module", None)
     made = new_lock(memory)
     assert isinstance(made, Lock if request.param == "record" else Mutex)
     yield made
@@ -230,7 +230,7 @@ def test_memory_with_a_lock_that_another_thread_holds_stays(memory, monkeypatch)
 def test_an_operation_waits_for_no_interpreter(memory):
     """A busy thread of this process has the interpreter most of the time; who waits for the lock does not notice."""
     mutex, over = new_lock(memory), threading.Event()
-    mine = twin.NativeLane(memory.words, memory.dims, 0, mutex)
+    mine = native_ledger.NativeLane(memory.words, memory.dims, 0, mutex)
     theirs = fork.Process(target=_visit, args=(memory, mutex))
     busy = threading.Thread(target=lambda: [sum(range(2000)) for _ in iter(over.is_set, True)])
     busy.start()
@@ -249,7 +249,7 @@ def test_an_operation_waits_for_no_interpreter(memory):
 
 def _visit(memory, mutex):
     """Its visits go on while the other process's interpreter is busy: hardly one takes as long as a turn of that."""
-    lane = twin.NativeLane(memory.words, memory.dims, 1, mutex)
+    lane = native_ledger.NativeLane(memory.words, memory.dims, 1, mutex)
     slow = 0
     for _ in range(3000):
         began = time.thread_time()

@@ -11,7 +11,7 @@ from torchvision import transforms as v1
 from torchvision.datasets import FakeData
 from torchvision.transforms import v2
 
-from headrace.engine.worker.operations import Operations
+from headrace.observing.operations import Operations
 from headrace.trace.probe import Probe
 
 HEADS = [number << 52 for number in range(1, 100)]

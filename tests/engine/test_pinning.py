@@ -13,11 +13,11 @@ from hypothesis import given
 from torch.utils.data._utils.pin_memory import pin_memory
 
 import headrace
-from headrace.engine import resources
-from headrace.engine.device import pinning
-from headrace.engine.device.containers import mapped, tensors
-from headrace.engine.device.pieces import ALIGN, TOGETHER, Span, joined, moved, no_slab
-from headrace.engine.device.pinning import AT_ONCE, Pinning
+from headrace.devices import pinning
+from headrace.devices.pinning import AT_ONCE, Pinning
+from headrace.engine import iteration_state
+from headrace.engine.memory.containers import mapped, tensors
+from headrace.engine.memory.pieces import ALIGN, TOGETHER, Span, joined, moved, no_slab
 from headrace.engine.memory.reservation import Extent
 from headrace.engine.memory.slab import Slab
 from tests.loader.data import Pairs
@@ -210,7 +210,7 @@ class TestLoader:
     def host(self, monkeypatch):
         """Loaders with ``pin_memory=True`` use this memory, and find an accelerator."""
         host = HostMemory()
-        monkeypatch.setattr(resources, "pinning", lambda: Pinning(host.block, host.alone))
+        monkeypatch.setattr(iteration_state, "pinning", lambda: Pinning(host.block, host.alone))
         monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
         return host
 

@@ -13,11 +13,11 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from headrace import NotOnDevice
-from headrace.engine.pixels import twin
-from headrace.engine.pixels import view as V
-from headrace.engine.pixels.draws import resized
-from headrace.engine.pixels.header import header
-from headrace.engine.pixels.recipe import recipe
+from headrace.ondevice.pixels import reference
+from headrace.ondevice.pixels import view as V
+from headrace.ondevice.pixels.header import header
+from headrace.ondevice.pixels.recipe import recipe
+from headrace.ondevice.pixels.transform_draws import resized
 from tests.engine.pictures import LISTS, compose, encoded, levels, picture
 
 
@@ -38,7 +38,7 @@ def test_draws_and_pixels_are_torchvisions(name):
         assert torch.equal(state, torch.get_rng_state())
         out = torch.empty((1, *wanted.shape), dtype=wanted.dtype)
         assert out.shape[1:] == (made.channels, numbers[V.OUT_H], numbers[V.OUT_W])
-        twin.render([levels(image)], torch.tensor([numbers]), made, out)
+        reference.render([levels(image)], torch.tensor([numbers]), made, out)
         scale = torch.tensor(made.scale)[:, None, None]
         away = ((out[0].float() - wanted.float()) / scale).abs()
         worst, mean = max(worst, away.max().item()), [*mean, away.mean().item()]
@@ -93,7 +93,7 @@ def test_masks_are_v2s():
         torch.manual_seed(seed)
         rows = torch.tensor([made.numbers(*size)])
         out = torch.empty((1, *wanted.shape), dtype=torch.int32)
-        twin.nearest([mask], rows, made.before, made.after, out)
+        reference.nearest([mask], rows, made.before, made.after, out)
         assert torch.equal(out[0], wanted)
 
 
@@ -135,7 +135,7 @@ def test_tiny_pictures_and_those_that_have_their_size_already(resize, pillow):
                 torch.manual_seed(3)
                 numbers = made.numbers(*size)
                 out = torch.empty((1, 3, int(numbers[V.OUT_H]), int(numbers[V.OUT_W])))
-                twin.render([levels(image)], torch.tensor([numbers]), made, out)
+                reference.render([levels(image)], torch.tensor([numbers]), made, out)
                 return out[0]
 
             expected, there = attempted(wanted), attempted(found)

@@ -5,7 +5,7 @@ import weakref
 from contextlib import nullcontext
 from types import SimpleNamespace
 
-from headrace.engine.device import pools
+from headrace.ondevice import pools
 
 CUDA = SimpleNamespace(use_mem_pool=lambda *_: nullcontext())
 

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.fetcher.room import Room
+from headrace.fetching.room import Room
 
 GROUP, MEMORY = 4, 1000
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from torch.utils.data import default_collate
 
 import headrace
-from headrace.engine import resources
-from headrace.engine.device.pieces import TOGETHER, RowBlock, crossing, moved, nbytes
+from headrace.engine import iteration_state
 from headrace.engine.memory.layout import Layout, describe
+from headrace.engine.memory.pieces import TOGETHER, RowBlock, crossing, moved, nbytes
 from headrace.engine.memory.reservation import Extent
 from headrace.engine.memory.slab import Slab
 from tests.engine.scripted_device import ScriptedAccelerator
@@ -152,7 +152,7 @@ class Watched(ScriptedAccelerator):
 @pytest.fixture
 def device(monkeypatch):
     device = Watched()
-    monkeypatch.setattr(resources, "accelerator", lambda name, **options: device)
+    monkeypatch.setattr(iteration_state, "accelerator", lambda name, **options: device)
     return device
 
 

@@ -12,13 +12,13 @@ from PIL import Image
 from torchvision import datasets, transforms
 from torchvision.transforms import v2
 
-from headrace.cache import words as W
-from headrace.cache.fingerprint import fingerprint
+from headrace.cache.backends import entry_word as W
+from headrace.cache.fingerprints.fingerprint import fingerprint
 from headrace.core.errors import CacheError
 from headrace.dataset import StoreDataset
-from headrace.engine.staging.lists import steps
-from headrace.engine.staging.prefix import cut, deterministic, is_deterministic
-from headrace.engine.staging.stages import staged
+from headrace.staging.lists import steps
+from headrace.staging.prefix import cut, deterministic, is_deterministic
+from headrace.staging.stages import staged
 
 
 class Mine:

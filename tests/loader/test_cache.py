@@ -17,11 +17,10 @@ import torch
 from torch.utils.data import DistributedSampler, Subset, WeightedRandomSampler
 
 import headrace
-from headrace.cache import local, redis_server, shm
+from headrace.cache.backends import local_tables, redis_server, shm
+from headrace.caching import dividing, spot_checks, stagetimes
 from headrace.core.errors import CacheError, StateMismatch
 from headrace.core.options import Retry
-from headrace.engine.consumer.supply import dividing
-from headrace.engine.worker import checks, stagetimes
 from headrace.store import Record
 from headrace.testing.scripted import ScriptedStore
 from headrace.trace.reader import read
@@ -137,8 +136,8 @@ def test_what_is_kept_is_as_it_was_before_the_next_stage_changed_it(name, worker
 @pytest.fixture
 def unchecked(monkeypatch):
     """Nothing that the cache has is made anew to be compared."""
-    monkeypatch.setattr(checks, "FEW", 0)
-    monkeypatch.setattr(checks, "SHARE", 0)
+    monkeypatch.setattr(spot_checks, "FEW", 0)
+    monkeypatch.setattr(spot_checks, "SHARE", 0)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -706,7 +705,7 @@ class TestDivision:
 
 
 def test_a_worker_that_is_killed_while_it_keeps_something_leaves_nothing(name, tmp_path, monkeypatch):
-    settle, mark = local.LocalAside.settle, tmp_path / "mark"
+    settle, mark = local_tables.LocalAside.settle, tmp_path / "mark"
 
     def deadly(aside):
         with contextlib.suppress(FileExistsError):
@@ -714,7 +713,7 @@ def test_a_worker_that_is_killed_while_it_keeps_something_leaves_nothing(name, t
             os.kill(os.getpid(), signal.SIGKILL)
         return settle(aside)
 
-    monkeypatch.setattr(local.LocalAside, "settle", deadly)
+    monkeypatch.setattr(local_tables.LocalAside, "settle", deadly)
     where = cache(name, split=(0, 100, 0))
     with loader_of(Stages(), where) as loader:
         assert sorted(numbers(loader)) == EVERYTHING

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import headrace
-from headrace.cache import local, redis_server
+from headrace.cache.backends import local_tables, redis_server
 from tests.cache import servers
 from tests.cache.servers import PASSWORD, USER
 from tests.loader.test_cache import EVERYTHING, SAMPLES, Stages, cache, loader_of, name, numbers
@@ -23,13 +23,13 @@ LARGE = 20_000
 @pytest.mark.parametrize("order", [{"in_order": False}, {"in_order": True}])
 def test_the_host_s_shared_memory_is_full(name, monkeypatch, order):
     """The kernel gives memory for some entries and then no more, long before the cache is as large as it may be."""
-    written, given = local.LocalBackend.aside, []
+    written, given = local_tables.LocalBackend.aside, []
 
     def aside(backend, entry, content):
         given.append(entry)
         return written(backend, entry, content) if len(given) <= 5 else None
 
-    monkeypatch.setattr(local.LocalBackend, "aside", aside)  # workers are forked, and each has its own five
+    monkeypatch.setattr(local_tables.LocalBackend, "aside", aside)  # workers are forked, and each has its own five
     with loader_of(Stages(size=LARGE), cache(name, size="64MiB", split=(0, 100, 0)), **order) as loader:
         for _ in range(3):
             assert sorted(numbers(loader)) == EVERYTHING
@@ -57,7 +57,7 @@ def test_a_server_evicts_what_it_likes(tmp_path):
 JOB = """
 import sys
 import headrace
-from headrace.cache import local, redis_server
+from headrace.cache.backends import local_tables, redis_server
 from tests.loader.test_cache import Stages, loader_of
 with loader_of(Stages(), headrace.Cache(sys.argv[1], size="8MiB", split=(0, 100, 0)), num_workers=1) as loader:
     while True:

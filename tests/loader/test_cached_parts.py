@@ -6,10 +6,10 @@ import torchvision
 from torch.utils.data import ConcatDataset, StackDataset, Subset, random_split
 
 import headrace
-from headrace.cache import shm
+from headrace.cache.backends import shm
 from headrace.core.errors import CacheError
-from headrace.engine.staging.members import key_of
-from headrace.engine.staging.stages import revision, staged
+from headrace.staging.members import key_of
+from headrace.staging.stages import revision, staged
 from tests.names import new_name
 
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import headrace
-from headrace.cache.shm import remove
+from headrace.cache.backends.shm import remove
 from headrace.store import Kind, Record, Schema, open_writable
 from headrace.store.base import Row
 from headrace.store.provenance import Provenance

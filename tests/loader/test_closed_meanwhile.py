@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import headrace
-from headrace.engine.consumer.processes.pool import Pool
+from headrace.engine.processes.worker_pool import Pool
 from tests.loader.data import Numbers, Pairs
 from tests.loader.steps import at_check, is_in
 from tests.parity.support import children, raises, wait_until

@@ -6,10 +6,10 @@ import pytest
 from torch.utils.data import SequentialSampler
 
 import headrace
-from headrace.engine import resources
-from headrace.engine.consumer.page import FiguresPage
-from headrace.engine.consumer.tracing import RunTrace
+from headrace.engine import iteration_state
 from headrace.engine.memory.slab import Slab
+from headrace.observing.page import FiguresPage
+from headrace.observing.tracing import RunTrace
 from tests.engine.scripted_device import ScriptedAccelerator
 from tests.loader.data import Numbers
 from tests.parity.datasets import Squares
@@ -86,7 +86,7 @@ def test_several_iterations_are_closed_although_each_raises(given_back):
 
 def test_a_device_that_fails(monkeypatch, given_back):
     before, device = children(), ScriptedAccelerator()
-    monkeypatch.setattr(resources, "accelerator", lambda *_, **__: device)
+    monkeypatch.setattr(iteration_state, "accelerator", lambda *_, **__: device)
     loader = headrace.DataLoader(Squares(N), 2, num_workers=2, device="cuda")
     iterator = iter(loader)
     next(iterator)

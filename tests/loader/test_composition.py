@@ -8,11 +8,11 @@ from torchvision import datasets
 from torchvision.transforms import v2
 
 import headrace
-from headrace.cache import shm
+from headrace.cache.backends import shm
 from headrace.core.errors import CacheError
-from headrace.engine.pixels.recipe import recipe
-from headrace.engine.staging.lists import steps
-from headrace.engine.staging.prefix import cut, is_deterministic
+from headrace.ondevice.pixels.recipe import recipe
+from headrace.staging.lists import steps
+from headrace.staging.prefix import cut, is_deterministic
 from headrace.store import Record
 from headrace.testing.scripted import ScriptedStore
 from tests.engine.pictures import encoded, picture

@@ -9,7 +9,7 @@ import pytest
 from torch.utils.data import DataLoader as TorchDataLoader
 
 import headrace
-from headrace.sched import words as W
+from headrace.sched import ledger_layout as W
 from tests.loader.data import (
     Always,
     BulkOnly,

@@ -14,10 +14,10 @@ from torch.utils.data import Dataset, Subset
 import headrace
 from headrace.core.errors import MissingKey, StoreRefused
 from headrace.core.options import Loading, Prefetch, Retry
-from headrace.engine.consumer.inline import InlineRun
-from headrace.engine.consumer.processes.pool import Pool
-from headrace.engine.consumer.supply import fetcher_process
-from headrace.engine.consumer.supply.fetching import Fetcher
+from headrace.engine.processes.worker_pool import Pool
+from headrace.engine.trainer.inline import InlineRun
+from headrace.fetching import fetcher_process
+from headrace.fetching.fetcher import Fetcher
 from tests.engine.remote import RemoteNumbers
 from tests.loader.steps import collecting_calls_nobody, inside, is_in
 from tests.parity.support import wait_until

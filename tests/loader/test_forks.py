@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 import headrace
-from headrace.engine.consumer.processes import forker
+from headrace.engine.processes import forker
 from tests.loader.data import Pairs
 
 SAMPLES = 400

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import headrace
-from headrace.cache import shm
-from headrace.engine.worker import process as worker
+from headrace.cache.backends import shm
+from headrace.engine.worker import worker_main as worker
 from headrace.trace.reader import read
 from tests.loader.data import Numbers, Pairs
 from tests.loader.support import PATIENCE

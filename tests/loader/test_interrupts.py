@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 import headrace
-from headrace.cache import shm
+from headrace.cache.backends import shm
 from headrace.core.options import Retry
 from headrace.engine.iteration import Iteration
 from headrace.store.base import Row

@@ -10,7 +10,7 @@ import torch
 from PIL import Image, ImageOps
 
 import headrace
-from headrace.cache.shm import remove
+from headrace.cache.backends.shm import remove
 
 Pair = collections.namedtuple("Pair", "data label")  # noqa: PYI024
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 import headrace
-from headrace.engine.consumer.ordering import saved
+from headrace.engine.ordering import saved
 from tests.loader.test_mismatch import KINDS, made, real
 from tests.malformed import bounded, check_line, damaged, edited
 from tests.parity.support import lists

@@ -12,7 +12,7 @@ from torch.utils.data import DistributedSampler, RandomSampler, SequentialSample
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import headrace
-from headrace.engine.consumer.ordering import saved
+from headrace.engine.ordering import saved
 from tests.loader.data import Numbers, StatefulIterators, StatefulNumbers
 from tests.parity.datasets import Squares
 from tests.parity.support import lists, raises, samples, seeded

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import Dataset
 
 import headrace
-from headrace.cache.shm import remove
+from headrace.cache.backends.shm import remove
 from headrace.engine.worker.moment import SMALL
 from tests.loader.data import Once
 from tests.loader.support import PATIENCE, forkers, kill

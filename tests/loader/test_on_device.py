@@ -14,9 +14,8 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import headrace
-from headrace.cache import shm
-from headrace.engine.consumer.supply import dividing
-from headrace.engine.worker import stagetimes
+from headrace.cache.backends import shm
+from headrace.caching import dividing, stagetimes
 from headrace.plan.splitting import DeviceStages
 from headrace.store import Record
 from headrace.testing.scripted import ScriptedStore
@@ -57,7 +56,7 @@ class Files(torch.utils.data.Dataset):
         return self.files[index], index
 
     def decode(self, encoded):
-        from headrace.engine.staging.images import picture as opened
+        from headrace.caching.images import picture as opened
 
         return opened(encoded[0]), encoded[1]
 

@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 import headrace
-from headrace.engine.consumer.processes import forker, pool, starting
+from headrace.engine.processes import forker, starting, worker_pool
 from headrace.engine.worker import forking
 from tests.loader.data import Numbers, Once, Pairs, first
 from tests.loader.support import PATIENCE, forkers, kill
@@ -535,14 +535,14 @@ class TestProgress:
             list(loader)
 
     def test_a_warning_names_it_without_a_timeout(self, monkeypatch):
-        monkeypatch.setattr(pool, "START_SECONDS", 0.1)
+        monkeypatch.setattr(worker_pool, "START_SECONDS", 0.1)
         loader = headrace.DataLoader(Pairs(8), num_workers=1, worker_init_fn=Late(0.5))
         with pytest.warns(UserWarning, match=r"worker 0 \(pid \d+\) is still in worker_init_fn"):
             assert len(list(loader)) == 8
 
     def test_a_warning_names_a_sample_that_does_not_end(self, monkeypatch, tmp_path):
-        monkeypatch.setattr(pool, "SAMPLE_SECONDS", 0.1)
-        monkeypatch.setattr(pool, "START_SECONDS", 60.0)
+        monkeypatch.setattr(worker_pool, "SAMPLE_SECONDS", 0.1)
+        monkeypatch.setattr(worker_pool, "START_SECONDS", 60.0)
         release = threading.Timer(1.0, (tmp_path / "go").touch)
         release.start()
         loader = headrace.DataLoader(Pairs(8, hook=Stalls(3, tmp_path / "go")), num_workers=1)

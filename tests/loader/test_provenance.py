@@ -5,7 +5,7 @@ import os
 import pytest
 
 import headrace
-from headrace.cache.shm import remove
+from headrace.cache.backends.shm import remove
 from headrace.core.errors import CacheError
 from headrace.store import Record, Schema, open_store, open_writable
 from headrace.store.provenance import Provenance

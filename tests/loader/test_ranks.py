@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headrace import DataLoader, Ranks, StateMismatch
-from headrace.engine.consumer.ordering.saved import sealed
+from headrace.engine.ordering.saved import sealed
 from tests.parity.datasets import Squares
 
 COUNT, BATCH = 103, 8

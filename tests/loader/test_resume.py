@@ -86,7 +86,7 @@ class TestStaysLoaded:
         assert samples(loader) == [i * i for i in range(8, N)]
 
     def test_when_workers_cannot_be_started(self, monkeypatch):
-        from headrace.engine.consumer.processes.pool import Pool
+        from headrace.engine.processes.worker_pool import Pool
 
         loader = headrace.DataLoader(Squares(N), 4, num_workers=2)
         loader.load_state_dict(self.state())

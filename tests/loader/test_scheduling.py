@@ -12,8 +12,8 @@ import pytest
 from torch.utils.data import get_worker_info
 
 import headrace
-from headrace.engine.consumer.cores import CoreUse, Use
-from headrace.sched import words as W
+from headrace.engine.trainer.cores import CoreUse, Use
+from headrace.sched import ledger_layout as W
 from tests.loader.data import Pairs, first, fixed
 from tests.loader.support import PATIENCE, SIZE, Rows, kill
 from tests.loader.support import forked as workers

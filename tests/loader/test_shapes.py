@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, default_collate
 import headrace
 from headrace.engine.memory.layouts import REMEMBERED, Layouts
 from headrace.engine.memory.reservation import Reservation
-from headrace.sched.words import Dims
+from headrace.sched.ledger_layout import Dims
 from tests.loader.support import PATIENCE
 from tests.parity.support import assert_same
 

@@ -78,7 +78,7 @@ def asked(web):
 
 
 def small_blocks(monkeypatch, size=1 << 16):
-    monkeypatch.setattr("headrace.blocks.layout.SMALL_BLOCK", size)
+    monkeypatch.setattr("headrace.blocks.block_layout.SMALL_BLOCK", size)
     return Loading(prefetch=Prefetch(memory=64 << 20))
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import headrace
-from headrace.cache.shm import remove
-from headrace.engine.staging.counts import Counter
-from headrace.engine.worker import checks
+from headrace.cache.backends.shm import remove
+from headrace.caching import spot_checks
+from headrace.caching.counts import Counter
 from tests.cache import servers
 from tests.cache.servers import PASSWORD, USER
 from tests.names import new_name
@@ -184,7 +184,7 @@ def test_what_no_fingerprint_sees_is_found_with_the_first_hits(kind, workers, ca
         assert epoch(loader) == old
         use = loader.stats().cache
         assert (use.misses, use.decoded, use.differing) == (SAMPLES, SAMPLES, 0)
-        assert use.checked >= checks.FEW
+        assert use.checked >= spot_checks.FEW
     kind.change(monkeypatch, tmp_path)
     dataset = new(kind, tmp_path)
     wanted = made_by(dataset)
@@ -216,8 +216,8 @@ class Random(Data):
 
 def test_a_check_draws_no_random_numbers(cache, monkeypatch):
     def run(few):
-        monkeypatch.setattr(checks, "FEW", few)
-        monkeypatch.setattr(checks, "SHARE", 0)
+        monkeypatch.setattr(spot_checks, "FEW", few)
+        monkeypatch.setattr(spot_checks, "SHARE", 0)
         torch.manual_seed(3)
         with headrace.DataLoader(Random(), 4, num_workers=1, cache=cache, in_order=True) as loader:
             return [epoch(loader) for _ in range(3)][1:], loader.stats().cache.checked
@@ -230,7 +230,7 @@ def test_a_check_draws_no_random_numbers(cache, monkeypatch):
 
 def test_checks_take_no_more_than_their_share():
     counter = Counter(-1, 0)
-    found = checks.SpotChecks(counter, codec=None)
+    found = spot_checks.SpotChecks(counter, codec=None)
     hits = made = 0
     for _ in range(200_000):
         if found.due(2):
@@ -240,7 +240,7 @@ def test_checks_take_no_more_than_their_share():
             counter.check(2)
         found.passed(500_000)
         hits += 1
-    assert checks.FEW < made <= checks.FEW + hits * 500_000 * checks.SHARE / 5_000_000
+    assert spot_checks.FEW < made <= spot_checks.FEW + hits * 500_000 * spot_checks.SHARE / 5_000_000
 
 
 def test_what_was_checked_is_known_to_the_worker_that_comes_after(tmp_path):
@@ -257,8 +257,8 @@ def test_what_was_checked_is_known_to_the_worker_that_comes_after(tmp_path):
 
 
 def test_sets_have_no_order():
-    assert checks._unordered({"a": [1, {2}]})
-    assert not checks._unordered(({"a": 1}, [2]))
+    assert spot_checks._unordered({"a": [1, {2}]})
+    assert not spot_checks._unordered(({"a": 1}, [2]))
 
 
 class Gone(Data):

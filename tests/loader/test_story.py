@@ -7,7 +7,7 @@ import pytest
 
 import headrace
 from headrace.core.story import StoryLog
-from headrace.engine.consumer.cores import CoreUse, Use
+from headrace.engine.trainer.cores import CoreUse, Use
 from headrace.trace.reader import read
 from tests.loader.data import Numbers, Pairs, fixed
 from tests.loader.test_scheduling import WARM_UP, Gate, KilledInside

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.engine.consumer.stragglers import REMEMBERED, Stragglers
-from headrace.sched import words as W
-from headrace.sched.consumer import ConsumerLedger
-from headrace.sched.words import Dims
+from headrace.engine.trainer.stragglers import REMEMBERED, Stragglers
+from headrace.sched import ledger_layout as W
+from headrace.sched.epochs.trainer_ledger import TrainerLedger
+from headrace.sched.ledger_layout import Dims
 from tests.loader.data import BulkPairs, Pairs, fixed
 from tests.loader.support import PATIENCE
 from tests.sched.memory import Words
@@ -71,13 +71,13 @@ def test_what_is_made_a_batch_at_a_time_stays_together(tmp_path):
 
 
 @pytest.fixture
-def ledger() -> ConsumerLedger:
-    found = ConsumerLedger(Words(DIMS.words), DIMS)
+def ledger() -> TrainerLedger:
+    found = TrainerLedger(Words(DIMS.words), DIMS)
     found.reset(free_order=False, limit=4)
     return found
 
 
-def log(ledger: ConsumerLedger, *indices: int) -> None:
+def log(ledger: TrainerLedger, *indices: int) -> None:
     for index in indices:
         ledger.w[W.LOG + ledger.w[W.LOGGED] % W.LOG_SIZE] = index
         ledger.w[W.LOGGED] += 1

@@ -23,7 +23,7 @@ def plant(
     cores: int = 8,
     others: Callable[[int], float] = lambda _: 0,
 ) -> Plant:
-    """Lanes make ``rate(lanes)`` samples per second, the consumer takes ``wanted`` at most.
+    """Lanes make ``rate(lanes)`` samples per second, the trainer takes ``wanted`` at most.
 
     A sample takes ``cost`` seconds of a core; ``others``: cores that as many lanes wait for in vain.
     """
@@ -125,7 +125,7 @@ def test_idle_cores_get_lanes_while_it_pays_and_memory_allows(
     assert sorted(settled)[len(settled) // 2] <= max(cores, 2 * knee)
 
 
-def test_a_step_goes_as_far_as_the_consumer_wants() -> None:
+def test_a_step_goes_as_far_as_the_trainer_wants() -> None:
     lanes = drive(Climb(MOST), io_bound(MOST, wanted=1000.0), 4, periods=20)
     assert lanes[0] == 10
     assert max(lanes) <= 11
@@ -170,7 +170,7 @@ def test_busy_cores_get_no_more_lanes(cores: int, start: int) -> None:
 
 
 @pytest.mark.parametrize("needed", [1, 3, 10])
-def test_lanes_are_given_up_while_the_consumer_never_waits(needed: int) -> None:
+def test_lanes_are_given_up_while_the_trainer_never_waits(needed: int) -> None:
     lanes = drive(Climb(MOST), io_bound(MOST, wanted=100.0 * needed), 16, periods=400)
     assert abs(sorted(lanes[300:])[50] - needed) <= 1
     assert min(lanes[300:]) >= max(1, needed - 1)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.plan import operations as costs
+from headrace.plan import operation_costs as costs
 
 values = st.lists(st.integers(0, 2**50), min_size=1, max_size=200)
 

@@ -12,15 +12,15 @@ import psutil
 import pytest
 import torch
 
-from headrace.cache import words as W
+from headrace.cache.backends import entry_word as W
 from headrace.engine.worker import seeding
-from headrace.remote import bundle, entries, messages
+from headrace.remote import messages, sample_entry, shipped
+from headrace.remote.actor_orders import SIZE, HostOrders
 from headrace.remote.messages import EntryKind, Head, Request, Subject
-from headrace.remote.told import SIZE, HostOrders
 from headrace.store.interpreter import started
 from tests.remote.datasets import InStages, Noisy, Odd, Unfit
 
-BOOT = "import sys; from headrace.remote.host import main; main(int(sys.argv[1]))"
+BOOT = "import sys; from headrace.remote.host_process import main; main(int(sys.argv[1]))"
 SECONDS = 60.0
 
 
@@ -70,9 +70,9 @@ class Spoken:
 @contextmanager
 def host(dataset, init=None, change=None, *, pickled=False):
     """Started and told; gives what it answered and its token."""
-    made = bundle.packed(dataset, init, pickle.dumps, pickled=pickled)
+    made = shipped.packed(dataset, init, pickle.dumps, pickled=pickled)
     if change is not None:
-        made = bundle.DatasetBundle(made.packed, change(made.facts))
+        made = shipped.DatasetBundle(made.packed, change(made.facts))
     token = messages.new_token()
     orders = pickle.dumps(HostOrders(pickle.dumps(made), token, "127.0.0.1", lanes=2, first=3, total=5))
     ours, theirs = socket.socketpair()
@@ -86,7 +86,7 @@ def host(dataset, init=None, change=None, *, pickled=False):
 
 
 def value(entry):
-    return entries.rebuilt(entries.codec(), bytearray(entry))
+    return sample_entry.rebuilt(sample_entry.codec(), bytearray(entry))
 
 
 def same(one, other):
@@ -181,21 +181,21 @@ def test_lanes_that_would_make_other_samples_refuse(init, says):
 
 
 def test_other_versions_and_other_code_are_named():
-    facts = bundle.packed(Noisy(4), None, pickle.dumps).facts
+    facts = shipped.packed(Noisy(4), None, pickle.dumps).facts
     code = {"tests.remote.datasets:Noisy": "0" * 32, "tests.remote.gone:Dataset": "0" * 32}
-    other, module, torchs = sorted(bundle.Facts(facts.versions | {"torch": "1.0"}, code).differences())
+    other, module, torchs = sorted(shipped.Facts(facts.versions | {"torch": "1.0"}, code).differences())
     assert other.startswith("the code of tests.remote.datasets:Noisy")
     assert module == "there is no tests.remote.gone:Dataset here"
     assert torchs.startswith("torch is 1.0 with the trainer")
 
 
 def test_a_host_that_differs_makes_nothing():
-    with host(Noisy(4), change=lambda facts: bundle.Facts(facts.versions | {"torch": "1.0"}, {})) as (told, _, _):
+    with host(Noisy(4), change=lambda facts: shipped.Facts(facts.versions | {"torch": "1.0"}, {})) as (told, _, _):
         assert "torch is 1.0 with the trainer" in told["error"]
 
 
 def test_the_facts_name_what_the_dataset_is_made_of():
-    facts = bundle.packed(Noisy(4), seed_lane, pickle.dumps).facts
+    facts = shipped.packed(Noisy(4), seed_lane, pickle.dumps).facts
     assert set(facts.code) == {"tests.remote.datasets:Noisy", "tests.remote.test_host:seed_lane"}
     assert facts.versions["python"] == "{}.{}".format(*sys.version_info)
     assert facts.differences() == []

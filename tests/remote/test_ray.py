@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import headrace
-from headrace.engine.consumer.supply import fetcher_process
+from headrace.fetching import fetcher_process
 from tests.remote.datasets import Noisy
 from tests.remote.running import cluster
 from tests.services.fixtures import had
@@ -120,7 +120,7 @@ class TestMadeElsewhere:
 
     @pytest.mark.soak
     def test_a_cluster_that_is_protected_carries_samples_itself(self, ray_cluster, address, monkeypatch):
-        guarded = "import headrace.remote.driver as d; d.Driver.is_guarded = True; "
+        guarded = "import headrace.remote.ray_driver as d; d.Driver.is_guarded = True; "
         monkeypatch.setattr(fetcher_process, "_BOOT", guarded + fetcher_process._BOOT)
         with loader(address, in_order=True) as ours:
             assert reached(lambda: numbers(ours) and ours.stats().remote.samples > 100)

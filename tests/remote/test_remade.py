@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from headrace.core.errors import RemoteError
-from headrace.engine.fetcher import wire
-from headrace.engine.fetcher.arena import Arena
 from headrace.engine.worker import seeding
-from headrace.remote import entries
-from headrace.remote.driver import by_value
+from headrace.fetching import wire
+from headrace.fetching.arena import Arena
+from headrace.remote import sample_entry
 from headrace.remote.messages import EntryKind
+from headrace.remote.ray_driver import by_value
 from headrace.remote.remade import Remade
 from tests.remote.datasets import Noisy
 
@@ -27,7 +27,7 @@ def put(arena, content, kind=EntryKind.VALUE):
 
 
 def entry(sample):
-    return bytes(entries.packed(entries.codec(), sample))
+    return bytes(sample_entry.packed(sample_entry.codec(), sample))
 
 
 def made(index, seed=1):

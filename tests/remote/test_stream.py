@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from headrace.remote import messages
+from headrace.remote.lane_stream import GroupStream, opened
 from headrace.remote.messages import EntryKind, Head, Subject
-from headrace.remote.stream import GroupStream, opened
 
 
 class Reader:

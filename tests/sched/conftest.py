@@ -2,10 +2,12 @@
 
 import pytest
 
-from headrace.sched import twin
+from headrace.sched import native_ledger
 
 NATIVE = pytest.param(
-    True, id="native", marks=pytest.mark.skipif(twin.module is None, reason="needs the native module: make native")
+    True,
+    id="native",
+    marks=pytest.mark.skipif(native_ledger.module is None, reason="needs the native module: make native"),
 )
 
 

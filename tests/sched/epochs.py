@@ -1,4 +1,4 @@
-"""The consumer of one epoch, which does what the epoch's machine says, a step at a time."""
+"""The trainer of one epoch, which does what the epoch's machine says, a step at a time."""
 
 from array import array
 from collections import deque
@@ -9,33 +9,33 @@ from typing import Protocol
 
 from headrace.plan.lookahead import Lookahead
 from headrace.sched import encoding as E
-from headrace.sched import oversight
-from headrace.sched import words as W
-from headrace.sched.acts import (
+from headrace.sched import ledger_layout as W
+from headrace.sched.epochs import oversight
+from headrace.sched.epochs.book import Settled
+from headrace.sched.epochs.epoch import Epoch
+from headrace.sched.epochs.epochmachine import EpochMachine
+from headrace.sched.epochs.publication import Batch as Published
+from headrace.sched.epochs.publication import IndexKind
+from headrace.sched.epochs.trainer_commands import (
     Arrangement,
+    CheckSendable,
     Command,
     Deliver,
     Draw,
     DrawEarly,
     End,
-    Examine,
     Failed,
-    Judge,
     ReadySlot,
     Release,
+    ReportFailure,
     Ring,
     SeeAfterLanes,
     Terms,
     Wait,
 )
-from headrace.sched.book import Settled
-from headrace.sched.epoch import Epoch
-from headrace.sched.epochmachine import EpochMachine
-from headrace.sched.publication import Batch as Published
-from headrace.sched.publication import IndexKind
+from headrace.sched.ledger_layout import Dims
+from headrace.sched.ledger_story import Story
 from headrace.sched.source import Group
-from headrace.sched.story import Story
-from headrace.sched.words import Dims
 from tests.sched.lanes import Shared, SimLane
 from tests.sched.memory import Slab, Words, pending
 
@@ -147,7 +147,7 @@ class SimRun:
 
     def __init__(self, world: Around, plan: Plan, after: "SimRun | None" = None) -> None:
         self.world, self.plan = world, plan
-        self.words, self.slab, self.ledger = world.words, world.slab, world.words.consumer(DIMS)
+        self.words, self.slab, self.ledger = world.words, world.slab, world.words.trainer(DIMS)
         self.ledger.story = world.story
         self.epoch = 0 if after is None else after.epoch + 1
         self.next: SimRun | None = None
@@ -258,7 +258,7 @@ class SimRun:
                     self.finished = True
                     return
                 yield from self._do(act)
-                self.can_stop = isinstance(act, (Deliver, Judge))
+                self.can_stop = isinstance(act, (Deliver, ReportFailure))
                 if self.can_stop:
                     self._settle()
                     yield
@@ -273,7 +273,7 @@ class SimRun:
                 yield from self._replace(self.dead[-1])
 
     def _assert_nobody_idles(self) -> None:
-        """Before the consumer sleeps, all have been woken who find something to take."""
+        """Before the trainer sleeps, all have been woken who find something to take."""
         words, lanes = self.words, self.world.lanes
         if self.ledger.is_taken or self.plan.ahead or self.world.shared.chance is not None:
             return  # at a random pace, what a lane took before says nothing of what it takes next
@@ -295,12 +295,12 @@ class SimRun:
             return  # what is in the book is published in the same step, or the counts would not agree
         elif isinstance(act, DrawEarly):
             yield from self._draw_early(act.room)
-        elif isinstance(act, Examine):
+        elif isinstance(act, CheckSendable):
             if any(self._behaviour(each) == "unsendable" for each in act.failed if not each.took_worker):
                 yield from self._begin_again()
         elif isinstance(act, SeeAfterLanes):
             self._watch()
-        elif isinstance(act, Judge):
+        elif isinstance(act, ReportFailure):
             failed = act.failed
             self._fail(failed)
             self.hands.append(Hand([(failed.group, {failed.position})]))

@@ -5,22 +5,22 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from headrace.sched import words as W
-from headrace.sched.acts import GO_ON
-from headrace.sched.lanemachine import (
+from headrace.sched import ledger_layout as W
+from headrace.sched.epochs.trainer_commands import GO_ON
+from headrace.sched.lanes.lane_messages import TakeRule, TakeSize, Tickets
+from headrace.sched.lanes.lanemachine import (
     CollateSlot,
     CollateWhole,
     LaneMachine,
     Make,
     MakeWhole,
     PlaceSamples,
-    RingConsumer,
+    RingTrainer,
     Sleep,
     WriteRows,
 )
-from headrace.sched.moves import TakeRule, TakeSize, Tickets
-from headrace.sched.pace import Pace
-from headrace.sched.story import LaneStory
+from headrace.sched.lanes.pace import Pace
+from headrace.sched.ledger_story import LaneStory
 from tests.sched.memory import KILLED, Killed, Slab, Words
 
 Steps = Iterator[None]
@@ -36,7 +36,7 @@ class Shared:
         self.words, self.slab, self.dims = words, slab, slab.dims
         self.blobs: dict[tuple[int, int], int] = {}
         self.bell = 0
-        """The consumer's."""
+        """The trainer's."""
         self.behaviour: dict[int, str] = {}
         """Of samples: "row" or "other" (two layouts), "object", "raises", "kills once", "kills".
 
@@ -89,7 +89,7 @@ class SimLane:
         self.at = shared.dims.lane(number)
         self.alive, self.asleep, self.bell = True, False, 0
         self.to_report = False
-        """It is about to wake the consumer."""
+        """It is about to wake the trainer."""
         self.uses: dict[int, int] = {}
         self.torn = False
         """It was killed inside a critical section."""
@@ -138,7 +138,7 @@ class SimLane:
 
     def _run(self) -> Steps:
         doing = {
-            RingConsumer: self._ring,
+            RingTrainer: self._ring,
             Sleep: self._sleep,
             Make: self._make,
             MakeWhole: self._make_whole,
@@ -164,7 +164,7 @@ class SimLane:
                 self._note_use(now - 1)
             if isinstance(command, WriteRows) and self.machine.tickets.slot < 0:
                 self._note_use(command.rows.slot)
-            self.to_report = isinstance(command, RingConsumer)
+            self.to_report = isinstance(command, RingTrainer)
             yield
             if command is not GO_ON:
                 yield from doing[type(command)](command)

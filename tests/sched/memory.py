@@ -5,18 +5,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.sched import twin
-from headrace.sched import words as W
-from headrace.sched.consumer import ConsumerLedger
-from headrace.sched.lane import LaneLedger
-from headrace.sched.words import Dims
+from headrace.sched import ledger_layout as W
+from headrace.sched import native_ledger
+from headrace.sched.epochs.trainer_ledger import TrainerLedger
+from headrace.sched.lanes.lane_ledger import LaneLedger
+from headrace.sched.ledger_layout import Dims
 
 
 class Killed(Exception):
     """The worker was killed before this store."""
 
 
-KILLED = (Killed,) if twin.module is None else (Killed, twin.module.Killed)
+KILLED = (Killed,) if native_ledger.module is None else (Killed, native_ledger.module.Killed)
 
 
 class Words:
@@ -44,13 +44,13 @@ class Words:
 
     def lane(self, dims: Dims, number: int) -> LaneLedger:
         if self.native:
-            return twin.NativeLane(self, dims, number, fuse=self._cells)
+            return native_ledger.NativeLane(self, dims, number, fuse=self._cells)
         return LaneLedger(self, dims, number)
 
-    def consumer(self, dims: Dims) -> ConsumerLedger:
+    def trainer(self, dims: Dims) -> TrainerLedger:
         if self.native:
-            return twin.NativeConsumer(self, dims, fuse=self._cells)
-        return ConsumerLedger(self, dims)
+            return native_ledger.NativeTrainer(self, dims, fuse=self._cells)
+        return TrainerLedger(self, dims)
 
     def __len__(self) -> int:
         return len(self._words)

@@ -1,4 +1,4 @@
-"""A whole run in one process: workers and a consumer that advance step by step, in any order a test likes."""
+"""A whole run in one process: workers and a trainer that advance step by step, in any order a test likes."""
 
 import functools
 import random
@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar, cast
 
 from headrace.core.story import StoryLog
-from headrace.sched import words as W
-from headrace.sched.acts import Arrangement
-from headrace.sched.repair import holds
-from headrace.sched.story import Story
+from headrace.sched import ledger_layout as W
+from headrace.sched.epochs.repair import holds
+from headrace.sched.epochs.trainer_commands import Arrangement
+from headrace.sched.ledger_story import Story
 from tests.sched.epochs import DIMS, Plan, SimRun
 from tests.sched.lanes import Shared, SimLane
 from tests.sched.memory import Slab, Words, pending
@@ -125,7 +125,7 @@ class World:
         self.unnoticed.remove(lane)
         self.run.dead.append(lane)
 
-    def step_consumer(self) -> None:
+    def step_trainer(self) -> None:
         self.run.step()
         self.check()
 
@@ -142,7 +142,7 @@ class World:
         roles = [self.words[DIMS.lane(lane) + W.L_ROLE] for lane in range(DIMS.lanes)]
         assert torn or self.words[W.FOREGROUND] == roles.count(W.WORKING)
         self.check_counts(torn=bool(torn))
-        assert torn or not self.run.overslept(), "nobody wakes the consumer"
+        assert torn or not self.run.overslept(), "nobody wakes the trainer"
         held = [ticket for lane in self.lanes if lane.alive for ticket in self._held(lane.at)]
         assert len(held) == len(set(held)), "two lanes hold one ticket"
 
@@ -160,13 +160,13 @@ class World:
             assert self.words[word] >= owed if torn else self.words[word] == owed
 
     def movable(self) -> list[int]:
-        """Lanes that can go on; -1 for the consumer."""
+        """Lanes that can go on; -1 for the trainer."""
         found = [number for number, lane in enumerate(self.lanes) if lane.can_move]
         return [*found, -1] if self.run.can_move else found
 
     def advance(self, actor: int) -> None:
         self.shared.now += 1
-        self.step_consumer() if actor < 0 else self.step_lane(actor)
+        self.step_trainer() if actor < 0 else self.step_lane(actor)
 
     @told
     def finish(self, *, early: bool, ticks: int = 0) -> int:
@@ -185,7 +185,7 @@ class World:
                 self.notice(self.unnoticed[0])
                 continue
             if not movable:
-                assert self.run.asleep, "the consumer is stuck"
+                assert self.run.asleep, "the trainer is stuck"
                 assert self.run.due is not None, "everybody sleeps and work is owed"
                 self.shared.now = max(self.shared.now, self.run.due)
             for actor in movable:
@@ -211,7 +211,7 @@ class World:
                 self.notice(rng.choice(self.unnoticed))
                 continue
             if not movable:
-                assert self.run.asleep, "the consumer is stuck"
+                assert self.run.asleep, "the trainer is stuck"
                 assert self.run.due is not None, "everybody sleeps and work is owed"
                 self.shared.now = max(self.shared.now, self.run.due)
                 continue

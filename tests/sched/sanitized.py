@@ -29,7 +29,7 @@ def load(path: str) -> Any:
 
 def run_worlds(until: float) -> int:
     """Whole runs with deaths and interrupts, of all arrangements, one of each however long it takes; how many."""
-    from headrace.sched.acts import Arrangement
+    from headrace.sched.epochs.trainer_commands import Arrangement
     from tests.sched.epochs import Plan
     from tests.sched.model import World
 
@@ -54,8 +54,8 @@ def run_worlds(until: float) -> int:
 
 def call_at_random(until: float) -> int:
     """Every operation, with whatever numbers, on fresh words: it is done or refused; how many calls."""
-    from headrace.sched import twin
-    from headrace.sched.words import Dims
+    from headrace.sched import native_ledger
+    from headrace.sched.ledger_layout import Dims
 
     rng, calls, dims = random.Random(1), 0, Dims(lanes=3, groups=24, slots=24, rows=8)
 
@@ -82,8 +82,8 @@ def call_at_random(until: float) -> int:
     }
     while not calls or time.monotonic() < until:
         words = memoryview(array("q", bytes(8 * dims.words)))
-        twin.mutex(words).make()
-        ledger = twin.NativeLane(words, dims, 0, twin.mutex(words))._native
+        native_ledger.mutex(words).make()
+        ledger = native_ledger.NativeLane(words, dims, 0, native_ledger.mutex(words))._native
         for _ in range(20):
             name = rng.choice(list(operations))
             calls += 1
@@ -97,9 +97,9 @@ def call_at_random(until: float) -> int:
 def main() -> None:
     """Half of the time for each."""
     module, seconds = load(sys.argv[1]), float(sys.argv[2])
-    from headrace.sched import twin
+    from headrace.sched import native_ledger
 
-    assert twin.module is module
+    assert native_ledger.module is module
     assert "torch" not in sys.modules
     runs = run_worlds(time.monotonic() + seconds / 2)
     calls = call_at_random(time.monotonic() + seconds / 2)

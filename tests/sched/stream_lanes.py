@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headrace.sched.lanemachine import RING, SLEEP
+from headrace.sched.epochs.streams import StreamBatch
+from headrace.sched.lanes.lanemachine import RING, SLEEP
+from headrace.sched.lanes.streamlane import MakeNext, StreamLaneMachine
+from headrace.sched.ledger_layout import Dims
 from headrace.sched.resume import Note, Resume
-from headrace.sched.streamlane import MakeNext, StreamLaneMachine
-from headrace.sched.streams import StreamBatch
-from headrace.sched.words import Dims
 from tests.sched.memory import KILLED, Slab, Words
 
 LANES = 3
@@ -52,7 +52,7 @@ class Around(Protocol):
     slab: Slab
     plans: list[StreamPlan]
     bell: int
-    """The consumer's."""
+    """The trainer's."""
     bells: list[int]
 
     @property

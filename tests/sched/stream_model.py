@@ -1,14 +1,12 @@
-"""Streams in one process: workers, and a consumer that does what its machine says, step by step, in any order."""
+"""Streams in one process: workers, and a trainer that does what its machine says, step by step, in any order."""
 
 import random
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from headrace.sched import words as W
-from headrace.sched.acts import End, Ring, Wait
-from headrace.sched.resume import Resume, SlotContents
-from headrace.sched.streammachine import (
+from headrace.sched import ledger_layout as W
+from headrace.sched.epochs.streammachine import (
     Allow,
     CloseStream,
     DeliverMade,
@@ -17,7 +15,9 @@ from headrace.sched.streammachine import (
     StreamProgress,
     StreamRules,
 )
-from headrace.sched.streams import ConsumerStreams
+from headrace.sched.epochs.streams import TrainerStreams
+from headrace.sched.epochs.trainer_commands import End, Ring, Wait
+from headrace.sched.resume import Resume, SlotContents
 from tests.sched.memory import Slab, Words
 from tests.sched.stream_lanes import DIMS, LANES, StreamLane, StreamPlan, note, replaced
 
@@ -39,7 +39,7 @@ class StreamRun:
 
     def __init__(self, world: "StreamWorld", plan: StreamPlan) -> None:
         self.world, self.plan, self.words = world, plan, world.words
-        self.ledger, self.streams = world.words.consumer(DIMS), ConsumerStreams(world.words, DIMS, LANES)
+        self.ledger, self.streams = world.words.trainer(DIMS), TrainerStreams(world.words, DIMS, LANES)
         self.hands: deque[Hand] = deque()
         self.machine = StreamMachine(
             self.ledger,
@@ -234,7 +234,7 @@ class StreamWorld:
         self.bell, self.bells = 0, [0] * LANES
         self.runs: list[StreamRun] = []
         self.unnoticed: list[int] = []
-        self.steps = 0  # of the consumer
+        self.steps = 0  # of the trainer
         self._lent: deque[tuple[int, object]] = deque()
         self.lanes = [StreamLane(self, lane, Resume(plans[0].began[lane], generation=1)) for lane in range(LANES)]
         self.begin()
@@ -321,4 +321,4 @@ class StreamWorld:
             assert self.words[at + W.L_MADE] <= self.words[at + W.L_QUOTA], "more was made than allowed"
             assert len(run.machine.queues[lane]) <= run.plan.ahead
         told = self.bell or self.unnoticed or run.dead or any(lane.to_report for lane in self.lanes)
-        assert told or not run.overslept(), "nobody wakes the consumer"
+        assert told or not run.overslept(), "nobody wakes the trainer"

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sched.acts import Arrangement
-from headrace.sched.arrivals import Arrivals
+from headrace.fetching.arrivals import Arrivals
+from headrace.sched.epochs.trainer_commands import Arrangement
 
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=8)
 

@@ -3,13 +3,13 @@
 from collections import deque
 
 from headrace.plan.lookahead import Lookahead
-from headrace.sched import words as W
-from headrace.sched.acts import Arrangement, Draw, Terms
-from headrace.sched.epoch import Epoch
-from headrace.sched.epochmachine import EpochMachine
-from headrace.sched.publication import Batch
+from headrace.sched import ledger_layout as W
+from headrace.sched.epochs.epoch import Epoch
+from headrace.sched.epochs.epochmachine import EpochMachine
+from headrace.sched.epochs.publication import Batch
+from headrace.sched.epochs.trainer_commands import Arrangement, Draw, Terms
+from headrace.sched.ledger_layout import Dims
 from headrace.sched.source import Group
-from headrace.sched.words import Dims
 from tests.sched.epochs import Order
 from tests.sched.memory import Words
 
@@ -23,7 +23,7 @@ class Staff:
 def test_only_what_is_outstanding_holds_it_back() -> None:
     """A source that has nothing yet, say rows that are still on their way, is no reason to look further ahead."""
     terms = Terms(Arrangement.STRICT, Lookahead(2, 2))
-    machine = EpochMachine(Epoch(Words(DIMS.words).consumer(DIMS), terms, Order(deque(), 0), Staff(), ()))
+    machine = EpochMachine(Epoch(Words(DIMS.words).trainer(DIMS), terms, Order(deque(), 0), Staff(), ()))
     machine.epoch.begin(0, 1)
     assert machine.next() == Draw(must=True)
     machine.stuck()
@@ -43,7 +43,7 @@ def test_only_what_is_outstanding_holds_it_back() -> None:
 def test_lanes_that_make_nothing_are_replaced_a_few_times() -> None:
     """Once each and twice more; from a batch that was delivered on, as often again."""
     terms = Terms(Arrangement.STRICT, Lookahead(2, 2))
-    epoch = Epoch(Words(DIMS.words).consumer(DIMS), terms, Order(deque(), 0), Staff(), ())
+    epoch = Epoch(Words(DIMS.words).trainer(DIMS), terms, Order(deque(), 0), Staff(), ())
     epoch.begin(0, 1)
     for _ in range(Staff.lanes + 2):
         assert not epoch.is_hopeless

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from headrace.sched import twin
-from headrace.sched import words as W
-from headrace.sched.acts import Arrangement
+from headrace.sched import ledger_layout as W
+from headrace.sched import native_ledger
+from headrace.sched.epochs.trainer_commands import Arrangement
 from tests.sched.epochs import DIMS, Plan
 from tests.sched.model import World
 from tests.selection import examples, scaled
@@ -192,7 +192,7 @@ def _struck(world: World, tick: int, fuse: int, laziness: float) -> int | None:
 @each_arrangement
 @settings(QUICKLY, max_examples=examples(120))
 @given(data=st.data())
-@pytest.mark.skipif(twin.module is None, reason="needs the native module: make native")
+@pytest.mark.skipif(native_ledger.module is None, reason="needs the native module: make native")
 def test_the_twins_make_the_same_stores(arrangement: Arrangement, data: st.DataObject) -> None:
     """Over two epochs, with lanes that take as many tickets as chance has it, and samples of any cost."""
     first = data.draw(plans(arrangement, 0, None))

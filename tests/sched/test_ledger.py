@@ -4,13 +4,14 @@ import contextlib
 
 import pytest
 
-from headrace.sched import filing, oversight
-from headrace.sched import words as W
-from headrace.sched.lane import LaneLedger
-from headrace.sched.moves import ClaimResult, Filed, Next, RowSpan, TakeRule, TakeSize, Tickets, Written
-from headrace.sched.publication import Batch
-from headrace.sched.repair import mend
-from headrace.sched.words import Dims
+from headrace.sched import ledger_layout as W
+from headrace.sched.epochs import oversight
+from headrace.sched.epochs.publication import Batch
+from headrace.sched.epochs.repair import mend
+from headrace.sched.lanes import filing
+from headrace.sched.lanes.lane_ledger import LaneLedger
+from headrace.sched.lanes.lane_messages import ClaimResult, Filed, Next, RowSpan, TakeRule, TakeSize, Tickets, Written
+from headrace.sched.ledger_layout import Dims
 from tests.sched.memory import KILLED, Words
 
 DIMS = Dims(lanes=3, groups=8, slots=6, rows=8)
@@ -51,14 +52,14 @@ class Lane:
 
 
 class Ledger:
-    """One ledger, its consumer and its lanes."""
+    """One ledger, its trainer and its lanes."""
 
     def __init__(self, *, free_order: bool, native: bool) -> None:
         self.words = Words(DIMS.words, native=native)
-        self.consumer = self.words.consumer(DIMS)
+        self.trainer = self.words.trainer(DIMS)
         self.lanes = [Lane(self.words.lane(DIMS, lane)) for lane in range(DIMS.lanes)]
         self.free_order = free_order
-        self.consumer.reset(free_order=free_order)
+        self.trainer.reset(free_order=free_order)
 
     def publish(self, group: int, count: int, *, collate: bool = False) -> None:
         """A group, and the slot of the same number."""
@@ -67,16 +68,16 @@ class Ledger:
     def put(self, group: int, slot: int, count: int, ahead: tuple[int, ...] = (), *, collate: bool = False) -> None:
         waiting = [self.words[DIMS.lane(lane) + W.L_WAITING] for lane in range(DIMS.lanes)]
         batch = Batch(slot, count, collate, group, count, W.INTEGERS, 64, self.free_order)
-        self.consumer.publish(batch, DIMS.lanes, ahead)
+        self.trainer.publish(batch, DIMS.lanes, ahead)
         for lane, word in enumerate(waiting):
             self.words[DIMS.lane(lane) + W.L_WAITING] = word
 
     def busy(self) -> set[int]:
-        return {slot for slot in range(DIMS.slots) if self.consumer.is_busy(slot, DIMS.lanes)}
+        return {slot for slot in range(DIMS.slots) if self.trainer.is_busy(slot, DIMS.lanes)}
 
     def repair(self, lane: int):
         published = list(range(self.words[W.TAIL]))
-        return mend(self.consumer, lane, DIMS.lanes, published, published)
+        return mend(self.trainer, lane, DIMS.lanes, published, published)
 
     def status(self, slot: int) -> int:
         return self.words[DIMS.slot(slot) + W.S_STATUS]
@@ -147,20 +148,20 @@ def test_no_two_lanes_hold_the_same(strict: Ledger, what: str, fuse: int) -> Non
 
 
 def test_a_batch_of_nothing_is_only_collated(strict: Ledger) -> None:
-    strict.consumer.publish_empty(2, 0, DIMS.lanes)
+    strict.trainer.publish_empty(2, 0, DIMS.lanes)
     assert strict.lanes[0].take(1) == 2
     strict.words[W.AWAITED] = 3
     assert strict.lanes[0].ready(2, 0, 1, failed=False) is True
-    assert strict.consumer.is_ready(2)
+    assert strict.trainer.is_ready(2)
 
 
 def test_a_number_used_again_for_nothing_has_no_failures(strict: Ledger) -> None:
     strict.publish(0, 1)
     strict.lanes[0].take(1)
     strict.lanes[0].fail(Tickets(0, 0, 1, 0), 0, lambda: 64)
-    assert strict.consumer.failed([0]) == [(0, 0, 64)]
-    strict.consumer.publish_empty(1, 0, DIMS.lanes)
-    assert strict.consumer.failed([0]) == []
+    assert strict.trainer.failed([0]) == [(0, 0, 64)]
+    strict.trainer.publish_empty(1, 0, DIMS.lanes)
+    assert strict.trainer.failed([0]) == []
 
 
 def test_holes_are_filled_first(free: Ledger) -> None:
@@ -246,7 +247,7 @@ def test_a_lane_keeps_its_slot_until_its_last_row_is_written(strict: Ledger) -> 
     strict.lanes[0].take(3)
     strict.lanes[0].finish(RowSpan(0, 0, 2, 0), 0, 0)
     assert strict.busy() == {0}
-    strict.consumer.reset(free_order=False)
+    strict.trainer.reset(free_order=False)
     assert strict.busy() == {0}
     strict.lanes[0].finish(RowSpan(0, 2, 1, 0), 0, 2)
     assert strict.busy() == set()
@@ -262,7 +263,7 @@ def test_a_sample_may_take_one_worker_down(free_order: bool, native: bool) -> No
         deaths.append(ledger.repair(ledger.lanes.index(lane)).deaths)
     assert deaths == [1, 2]
     assert ledger.ticket(0, 0) == W.FAILED | 2 << 4 | W.NO_BLOB << 8
-    assert ledger.consumer.failed([0]) == [(0, 0, W.NO_BLOB)]
+    assert ledger.trainer.failed([0]) == [(0, 0, W.NO_BLOB)]
     assert ledger.words[W.UNRESOLVED] == 1
     assert ledger.lanes[2].take(8)[:3] == (0, 1, 2)
 
@@ -274,7 +275,7 @@ def test_collation_may_take_one_worker_down(strict: Ledger) -> None:
     assert strict.repair(0).collating == 0
     assert strict.lanes[1].take(1) == 0
     assert strict.repair(1).deaths == 2
-    assert strict.consumer.is_ready(0)
+    assert strict.trainer.is_ready(0)
     assert strict.words[DIMS.slot(0) + W.S_FAILED] == 1
 
 
@@ -305,7 +306,7 @@ def test_what_an_old_epoch_brings_is_dropped(strict: Ledger) -> None:
     strict.publish(0, 2)
     strict.lanes[0].take(1)
     strict.lanes[1].take(1)
-    strict.consumer.reset(free_order=False)
+    strict.trainer.reset(free_order=False)
     strict.publish(0, 2)
     strict.words[W.AWAITED] = W.ANY
     assert strict.lanes[0].finish(RowSpan(0, 0, 1, 0), 0, 0) == Filed(-1, wake=False)
@@ -336,16 +337,16 @@ def test_only_those_with_a_place_are_woken(strict: Ledger) -> None:
     strict.lanes[0].take(1)
     for lane, reason in enumerate([0, W.FOR_WORK, W.FOR_ROOM]):
         strict.words[DIMS.lane(lane) + W.L_WAITING] = reason
-    assert strict.consumer.wake(DIMS.lanes) == [2]
-    assert strict.consumer.wake(DIMS.lanes) == []
+    assert strict.trainer.wake(DIMS.lanes) == [2]
+    assert strict.trainer.wake(DIMS.lanes) == []
     strict.words[W.LIMIT] = 2
-    assert strict.consumer.wake(DIMS.lanes) == [1]
+    assert strict.trainer.wake(DIMS.lanes) == [1]
 
 
 def test_no_more_are_woken_than_there_are_tickets(strict: Ledger) -> None:
     def woken(group: int, count: int) -> list[int]:
         batch = Batch(group, count, False, group, count, W.INTEGERS, 64, free_order=False)
-        return strict.consumer.publish(batch, DIMS.lanes)
+        return strict.trainer.publish(batch, DIMS.lanes)
 
     def all_sleep() -> None:
         for lane in range(DIMS.lanes):
@@ -375,11 +376,11 @@ def test_no_more_are_woken_than_will_find_something(strict: Ledger, want: int, w
     for lane in range(DIMS.lanes):
         strict.words[DIMS.lane(lane) + W.L_WAITING] = W.FOR_WORK
     batch = Batch(3, 4, False, 3, 4, W.INTEGERS, 64, free_order=False)
-    assert len(strict.consumer.publish(batch, DIMS.lanes)) == woken
-    assert not strict.consumer.is_taken
+    assert len(strict.trainer.publish(batch, DIMS.lanes)) == woken
+    assert not strict.trainer.is_taken
     while strict.lanes[0].take(want) is not None:
         pass
-    assert strict.consumer.is_taken
+    assert strict.trainer.is_taken
 
 
 def test_a_lane_that_was_woken_and_comes_counts_for_what_is_published_next(strict: Ledger) -> None:
@@ -391,7 +392,7 @@ def test_a_lane_that_was_woken_and_comes_counts_for_what_is_published_next(stric
     for lane in range(DIMS.lanes):
         strict.words[DIMS.lane(lane) + W.L_WAITING] = W.FOR_WORK
     batches = [Batch(group, 4, False, group, 4, W.INTEGERS, 64, free_order=False) for group in (1, 2, 3)]
-    assert [strict.consumer.publish(batch, DIMS.lanes) for batch in batches] == [[0], [1], [2]]
+    assert [strict.trainer.publish(batch, DIMS.lanes) for batch in batches] == [[0], [1], [2]]
 
 
 @pytest.mark.parametrize(("relaxed", "woken"), [(False, 3), (True, 1)])
@@ -400,7 +401,7 @@ def test_one_lane_is_woken_for_a_group_while_there_is_time(strict: Ledger, relax
     for lane in strict.lanes:
         lane.ledger.visit(None, None, TakeSize(TakeRule.CHUNKS))  # falls asleep
     batch = Batch(0, 4, False, 0, 4, W.INTEGERS, 64, free_order=False)
-    assert len(strict.consumer.publish(batch, DIMS.lanes, relaxed=relaxed)) == woken
+    assert len(strict.trainer.publish(batch, DIMS.lanes, relaxed=relaxed)) == woken
 
 
 @pytest.mark.parametrize(
@@ -424,9 +425,9 @@ def test_the_rest_of_what_a_slow_lane_took_is_made_by_others(strict: Ledger, at:
     assert strict.lanes[0].take(3) == Tickets(0, 0, 3, 0)
     for position in range(at + 1):
         assert strict.lanes[0].begin(position, 100 + position)
-    assert oversight.relieve(strict.consumer, DIMS.lanes, 100 + at + 9, 10) == (0, 100 + at + 10 if at < 2 else None)
-    assert oversight.relieve(strict.consumer, DIMS.lanes, 100 + at + 10, 10) == (2 - at, None)
-    assert oversight.relieve(strict.consumer, DIMS.lanes, 1000, 10) == (0, None), "there is nothing left to take"
+    assert oversight.relieve(strict.trainer, DIMS.lanes, 100 + at + 9, 10) == (0, 100 + at + 10 if at < 2 else None)
+    assert oversight.relieve(strict.trainer, DIMS.lanes, 100 + at + 10, 10) == (2 - at, None)
+    assert oversight.relieve(strict.trainer, DIMS.lanes, 1000, 10) == (0, None), "there is nothing left to take"
     taken = [strict.lanes[1].take(3) for _ in range(at + 1, 3)]
     assert taken == [Tickets(0, position, position + 1, 0) for position in range(at + 1, 3)]
     assert strict.lanes[1].take(3) is None
@@ -441,7 +442,7 @@ def test_what_is_made_together_stays_together(strict: Ledger) -> None:
     strict.publish(0, 3)
     strict.lanes[0].take(3)
     strict.lanes[0].expect(100)
-    assert oversight.relieve(strict.consumer, DIMS.lanes, 1000, 10) == (0, None)
+    assert oversight.relieve(strict.trainer, DIMS.lanes, 1000, 10) == (0, None)
     assert strict.lanes[0].end_long() == 3
 
 
@@ -449,8 +450,8 @@ def test_nothing_is_taken_for_an_old_epoch(strict: Ledger) -> None:
     strict.publish(0, 3)
     strict.lanes[0].take(3)
     strict.lanes[0].begin(0, 100)
-    strict.consumer.reset(free_order=False)
-    assert oversight.relieve(strict.consumer, DIMS.lanes, 1000, 10) == (0, None)
+    strict.trainer.reset(free_order=False)
+    assert oversight.relieve(strict.trainer, DIMS.lanes, 1000, 10) == (0, None)
 
 
 def test_a_lane_with_a_slow_sample_gives_its_place_away(strict: Ledger) -> None:
@@ -460,13 +461,13 @@ def test_a_lane_with_a_slow_sample_gives_its_place_away(strict: Ledger) -> None:
         strict.lanes[lane].take(1)
         strict.words[DIMS.lane(lane) + W.L_BEGAN] = began
     strict.words[DIMS.lane(2) + W.L_WAITING] = W.FOR_WORK
-    assert oversight.put_aside(strict.consumer, DIMS.lanes, 119, 20, 1) == 120
-    assert oversight.put_aside(strict.consumer, DIMS.lanes, 120, 20, 1) == 170
+    assert oversight.put_aside(strict.trainer, DIMS.lanes, 119, 20, 1) == 120
+    assert oversight.put_aside(strict.trainer, DIMS.lanes, 120, 20, 1) == 170
     assert (roles(strict), strict.words[W.FOREGROUND]) == ([W.ASIDE, W.WORKING, W.PARKED], 1)
-    assert strict.consumer.wake(DIMS.lanes) == [2]
+    assert strict.trainer.wake(DIMS.lanes) == [2]
     assert strict.lanes[2].take(1) is not None
     strict.words[DIMS.lane(2) + W.L_BEGAN] = 180
-    assert oversight.put_aside(strict.consumer, DIMS.lanes, 185, 20, 1) == 200, "one is aside already: look again"
+    assert oversight.put_aside(strict.trainer, DIMS.lanes, 185, 20, 1) == 200, "one is aside already: look again"
     assert strict.lanes[0].take(1) is None
     assert roles(strict) == [W.PARKED, W.WORKING, W.WORKING]
     assert strict.words[W.HANDOFFS] == 1
@@ -478,7 +479,7 @@ def test_how_long_lanes_were_aside_is_known(strict: Ledger) -> None:
         lane.take(1)
     strict.words[DIMS.lane(0) + W.L_BEGAN] = 1
     strict.words[DIMS.lane(1) + W.L_BEGAN] = 90
-    oversight.put_aside(strict.consumer, DIMS.lanes, 101, 100, 1)
+    oversight.put_aside(strict.trainer, DIMS.lanes, 101, 100, 1)
     strict.lanes[1].observe(1, 500, 3)
     assert strict.words[W.RETURNS] == 0
     strict.lanes[0].observe(1, 130, 3)
@@ -490,10 +491,10 @@ def test_a_sample_that_was_only_taken_is_not_slow_yet(strict: Ledger) -> None:
     strict.lanes[0].take(1)
     strict.words[DIMS.lane(0) + W.L_BEGAN] = 1
     strict.lanes[0].take(1)
-    assert oversight.put_aside(strict.consumer, 1, 1000, 20, 1) == 1020
+    assert oversight.put_aside(strict.trainer, 1, 1000, 20, 1) == 1020
     strict.words[DIMS.lane(0) + W.L_BEGAN] = 1
     strict.words[DIMS.lane(0) + W.L_WAITING] = W.FOR_ROOM
-    assert oversight.put_aside(strict.consumer, 1, 1000, 20, 1) is None
+    assert oversight.put_aside(strict.trainer, 1, 1000, 20, 1) is None
     assert strict.words[W.HANDOFFS] == 0
 
 
@@ -501,10 +502,10 @@ def test_a_lane_busy_for_an_old_epoch_gives_its_place_away(strict: Ledger) -> No
     strict.publish(0, 8)
     strict.lanes[0].take(1)
     strict.words[DIMS.lane(0) + W.L_BEGAN] = 1
-    strict.consumer.reset(free_order=False, limit=1)
+    strict.trainer.reset(free_order=False, limit=1)
     strict.publish(0, 8)
     assert strict.lanes[1].take(1) is None
-    oversight.put_aside(strict.consumer, 2, 1000, 20, 1)
+    oversight.put_aside(strict.trainer, 2, 1000, 20, 1)
     assert strict.lanes[1].take(1) is not None
 
 
@@ -520,7 +521,7 @@ def test_the_place_of_a_dead_lane_is_free(strict: Ledger) -> None:
 
 def test_a_hole_is_one_of_the_rows_that_are_kept(free: Ledger) -> None:
     """Else a sample would find none although there is one for each."""
-    free.consumer.reset(free_order=True, displacement=1)
+    free.trainer.reset(free_order=True, displacement=1)
     for group in range(2):
         free.publish(group, 2)
     free.lanes[0].take(1)
@@ -538,7 +539,7 @@ def test_a_hole_is_one_of_the_rows_that_are_kept(free: Ledger) -> None:
 
 @pytest.mark.parametrize("displacement", [1, 2])
 def test_rows_are_kept_for_a_sample_that_was_overtaken(free: Ledger, displacement: int) -> None:
-    free.consumer.reset(free_order=True, displacement=displacement)
+    free.trainer.reset(free_order=True, displacement=displacement)
     for group in range(4):
         free.publish(group, 2)
     free.lanes[0].take(1)
@@ -553,7 +554,7 @@ def test_rows_are_kept_for_a_sample_that_was_overtaken(free: Ledger, displacemen
 
 
 def test_a_row_kept_for_a_sample_that_failed_is_free(free: Ledger) -> None:
-    free.consumer.reset(free_order=True, displacement=1)
+    free.trainer.reset(free_order=True, displacement=1)
     free.publish(0, 1)
     free.publish(1, 1)
     free.lanes[0].take(1)
@@ -568,7 +569,7 @@ def test_a_row_kept_for_a_sample_that_failed_is_free(free: Ledger) -> None:
 
 
 def test_the_last_sample_wakes_who_waits_for_a_batch_that_stays_short(free: Ledger) -> None:
-    free.consumer.reset(free_order=True, displacement=1)
+    free.trainer.reset(free_order=True, displacement=1)
     for group in range(3):
         free.publish(group, 1)
     free.lanes[0].take(1)
@@ -584,7 +585,7 @@ def test_the_last_sample_wakes_who_waits_for_a_batch_that_stays_short(free: Ledg
 
 def test_two_epochs_do_not_mix(free: Ledger) -> None:
     free.publish(0, 2)
-    later = free.words.consumer(DIMS)
+    later = free.words.trainer(DIMS)
     later.follow(1)
     later.publish(Batch(1, 1, False, 1, 1, W.INTEGERS, 64, True), DIMS.lanes)
     for lane, group in ((0, 0), (1, 0), (2, 1)):
@@ -600,7 +601,7 @@ def test_two_epochs_do_not_mix(free: Ledger) -> None:
 
 
 def test_rows_given_back_are_claimed_again(free: Ledger) -> None:
-    free.consumer.reset(free_order=True, displacement=1)
+    free.trainer.reset(free_order=True, displacement=1)
     free.publish(0, 3)
     free.lanes[0].take(3)
     assert free.lanes[0].claim(2, 0, room) == RowSpan(0, 0, 2, 0)
@@ -638,10 +639,10 @@ def test_extraordinary_costs_are_logged(strict: Ledger) -> None:
     strict.lanes[0].observe(1, W.STRAGGLER_NS, 3)
     strict.words[W.THRESHOLD] = W.STRAGGLER_NS
     strict.lanes[0].observe(1, W.STRAGGLER_NS * W.STRAGGLES, 3)
-    assert strict.consumer.stragglers(0) == (0, [])
+    assert strict.trainer.stragglers(0) == (0, [])
     strict.lanes[0].observe(1, W.STRAGGLER_NS * W.STRAGGLES + 1, 3)
-    assert strict.consumer.stragglers(0) == (1, [77])
-    assert strict.consumer.stragglers(1) == (1, [])
+    assert strict.trainer.stragglers(0) == (1, [77])
+    assert strict.trainer.stragglers(1) == (1, [])
 
 
 def test_costs_are_counted(strict: Ledger) -> None:
@@ -655,7 +656,7 @@ def test_costs_are_counted(strict: Ledger) -> None:
 
 @pytest.mark.parametrize("fuse", range(9))
 def test_a_hole_is_nobody_elses_when_the_one_who_fills_it_dies(free: Ledger, fuse: int) -> None:
-    free.consumer.reset(free_order=True, displacement=1)
+    free.trainer.reset(free_order=True, displacement=1)
     for group in range(3):
         free.publish(group, 1)
     for lane in free.lanes:

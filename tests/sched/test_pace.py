@@ -2,8 +2,8 @@
 
 import pytest
 
-from headrace.sched.moves import TakeRule, TakeSize
-from headrace.sched.pace import Pace
+from headrace.sched.lanes.lane_messages import TakeRule, TakeSize
+from headrace.sched.lanes.pace import Pace
 
 MICRO, MILLI = 1_000, 1_000_000
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from headrace.sched import words as W
-from headrace.sched.lanemachine import RING, SLEEP
+from headrace.sched import ledger_layout as W
+from headrace.sched.epochs.streammachine import StreamMachine, StreamRules
+from headrace.sched.epochs.streams import StreamBatch, TrainerStreams
+from headrace.sched.lanes.lanemachine import RING, SLEEP
+from headrace.sched.lanes.streamlane import MakeNext, StreamLaneMachine
 from headrace.sched.resume import Resume
-from headrace.sched.streamlane import MakeNext, StreamLaneMachine
-from headrace.sched.streammachine import StreamMachine, StreamRules
-from headrace.sched.streams import ConsumerStreams, StreamBatch
 from tests.sched.memory import Words
 from tests.sched.stream_lanes import DIMS, LANES, StreamPlan
 from tests.sched.stream_model import StreamWorld
@@ -70,14 +70,14 @@ def test_a_death_at_any_store(in_order: bool, laziness: float) -> None:
 
 def test_no_slot_without_quota() -> None:
     words = Words(DIMS.words)
-    consumer, lane = ConsumerStreams(words, DIMS, LANES), StreamLaneMachine(words, DIMS, 1)
-    consumer.reset()
+    trainer, lane = TrainerStreams(words, DIMS, LANES), StreamLaneMachine(words, DIMS, 1)
+    trainer.reset()
     lane.began()
     assert (lane.next(), lane.begins) == (SLEEP, True)
     lane.began()
     assert (lane.next(), lane.begins) == (SLEEP, False)
-    consumer.allow(1, 7)
-    consumer.allow(1, 4)
+    trainer.allow(1, 7)
+    trainer.allow(1, 4)
     assert StreamLaneMachine(words, DIMS, 0).next() == SLEEP
     for slot in (7, 4):
         assert (lane.next(), lane.begins) == (MakeNext(slot), False)
@@ -87,27 +87,27 @@ def test_no_slot_without_quota() -> None:
 
 def test_a_new_epoch_drops_what_comes_late() -> None:
     words = Words(DIMS.words)
-    consumer, lane = ConsumerStreams(words, DIMS, LANES), StreamLaneMachine(words, DIMS, 0)
-    consumer.reset()
-    consumer.allow(0, 3)
+    trainer, lane = TrainerStreams(words, DIMS, LANES), StreamLaneMachine(words, DIMS, 0)
+    trainer.reset()
+    trainer.allow(0, 3)
     assert (lane.next(), lane.begins) == (MakeNext(3), True)
-    consumer.reset()
+    trainer.reset()
     words[W.AWAITED] = W.ANY
     lane.made(BATCH)
     lane.ended(-1)
     assert not lane.rings
-    assert not consumer.ended(0)
+    assert not trainer.ended(0)
     assert words[DIMS.slot(3) + W.S_STATUS] == W.IDLE
     assert words[DIMS.lane(0) + W.L_MADE] == 0
     assert words[W.AWAITED] == W.ANY
 
 
-def test_the_consumer_is_woken_once() -> None:
+def test_the_trainer_is_woken_once() -> None:
     words = Words(DIMS.words)
-    consumer, lane = ConsumerStreams(words, DIMS, LANES), StreamLaneMachine(words, DIMS, 0)
-    consumer.reset()
-    consumer.allow(0, 0)
-    consumer.allow(0, 1)
+    trainer, lane = TrainerStreams(words, DIMS, LANES), StreamLaneMachine(words, DIMS, 0)
+    trainer.reset()
+    trainer.allow(0, 0)
+    trainer.allow(0, 1)
     words[W.AWAITED] = W.ANY
     assert lane.next() == MakeNext(0)
     lane.made(BATCH)
@@ -118,21 +118,21 @@ def test_the_consumer_is_woken_once() -> None:
 
 def test_a_lane_may_die_once_over_each_batch() -> None:
     words = Words(DIMS.words)
-    streams = ConsumerStreams(words, DIMS, LANES)
-    machine = StreamMachine(words.consumer(DIMS), streams, [Resume()] * LANES, (), StreamRules(True, 1), 0)
+    streams = TrainerStreams(words, DIMS, LANES)
+    machine = StreamMachine(words.trainer(DIMS), streams, [Resume()] * LANES, (), StreamRules(True, 1), 0)
     assert [machine.blame(0, batch) for batch in (4, 5, 5, 5, 6)] == [False, False, True, True, False]
     assert not machine.blame(1, 6)
 
 
 def test_a_stream_is_taken_up_where_nothing_of_it_can_be_lost() -> None:
     words = Words(DIMS.words)
-    streams = ConsumerStreams(words, DIMS, LANES)
+    streams = TrainerStreams(words, DIMS, LANES)
     begun = [Resume(state="s", batches=2), Resume(batches=2), Resume(), Resume(batches=2, ended=True)]
 
     def taken_up(resumed: Resume, *, others: bool = False, stateful: bool = False, repeats: bool = False) -> bool:
         rules = StreamRules(True, 1, stateful, repeats)
         every = [resumed, begun[0] if others else Resume(), Resume()]
-        machine = StreamMachine(words.consumer(DIMS), streams, every, (), rules, 0)
+        machine = StreamMachine(words.trainer(DIMS), streams, every, (), rules, 0)
         machine.begin()
         StreamLaneMachine(words, DIMS, 0).next()  # it knows of the epoch
         return machine.successor(0, ()) is not None
@@ -145,8 +145,8 @@ def test_a_stream_is_taken_up_where_nothing_of_it_can_be_lost() -> None:
 
 def test_a_lane_that_had_not_begun_leaves_nothing() -> None:
     words = Words(DIMS.words)
-    streams = ConsumerStreams(words, DIMS, LANES)
-    machine = StreamMachine(words.consumer(DIMS), streams, [Resume()] * LANES, (), StreamRules(True, 1), 0)
+    streams = TrainerStreams(words, DIMS, LANES)
+    machine = StreamMachine(words.trainer(DIMS), streams, [Resume()] * LANES, (), StreamRules(True, 1), 0)
     machine.begin()
     assert machine.successor(0, ()) is not None
     StreamLaneMachine(words, DIMS, 0).next()

@@ -34,8 +34,8 @@ def execute(url: str, *statements: str, seconds: float = 60.0) -> list[list[obje
 
 
 async def _executed(url: StoreUrl, statements: list[str]) -> list[list[object]]:
-    from headrace.store.cassandra.driver import Login, connect
-    from headrace.store.cassandra.options import options
+    from headrace.store.cassandra.cassandra_driver import Login, connect
+    from headrace.store.cassandra.url_options import options
 
     connection = await connect(options(url)[0], Login(url.user, url.secret()), url.redacted)
     rows: list[list[object]] = []

@@ -3,7 +3,7 @@ import pytest
 from headrace import store
 from headrace.core.errors import StoreRefused, StoreUnavailable
 from headrace.store import LabelKind
-from headrace.store.cassandra import driver
+from headrace.store.cassandra import cassandra_driver
 from headrace.testing.stores import StoreConformance, WritableConformance, fill, sample_records
 
 pytestmark = pytest.mark.service
@@ -66,4 +66,4 @@ def test_tables_of_others_are_told_by_their_write_times(cassandra_server, keyspa
     ],
 )
 def test_a_login_that_nodes_cannot_look_up_is_no_wrong_password(said, kind):
-    assert type(driver.told(driver.Failure(said), "cassandra://a")) is kind
+    assert type(cassandra_driver.told(cassandra_driver.Failure(said), "cassandra://a")) is kind

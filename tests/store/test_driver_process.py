@@ -118,7 +118,8 @@ class TestDeaths:
 
     def test_one_that_cannot_live_is_named(self, monkeypatch):
         monkeypatch.setattr(
-            "headrace.store.driver_process.process._PROGRAM", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+            "headrace.store.driver_process.driver_handle._PROGRAM",
+            "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
         )
         with pytest.raises(StoreUnavailable, match="died 3 times, the last time with exit code -11"):
             store.open_store("cassandra://127.0.0.1:1/k/t").keys()

@@ -11,7 +11,7 @@ import pytest
 
 from headrace import store
 from headrace.core.errors import HeadraceError
-from headrace.store.ingest.options import ReadOptions
+from headrace.store.ingest.source_options import ReadOptions
 from headrace.store.ingest.tars import Tars
 from headrace.store.shards.thrift import ThriftReader, written
 from tests.malformed import bounded

@@ -144,7 +144,7 @@ class TestKeysThatAreThere:
         made = store.open_writable(url_of(endpoint, "clock"))
         made.create(Schema(columns={"age": Kind.INTEGER}))
         for age, now in enumerate([2_000, 1_000, 1_000, 500]):
-            monkeypatch.setattr("headrace.store.objects.store.time.time_ns", lambda now=now: now)
+            monkeypatch.setattr("headrace.store.objects.object_store.time.time_ns", lambda now=now: now)
             with made.writer() as writer:
                 writer.put([Record("a", b"1", 1, {"age": age})])
             assert made.columns()["age"].tolist() == [age]

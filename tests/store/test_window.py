@@ -12,7 +12,7 @@ from headrace.store.window import GAIN, Window
 
 
 class Link:
-    """A path with a delay and a rate: requests queue for the rate, then travel. The consumer takes what is there."""
+    """A path with a delay and a rate: requests queue for the rate, then travel. The trainer takes what is there."""
 
     def __init__(self, window, *, delay, rate, consume=0.0, size=1000, jitter=0.0):
         self.window, self.delay, self.rate, self.consume, self.size = window, delay, rate, consume, size
@@ -61,7 +61,7 @@ def test_it_follows_bandwidth_and_delay(delay, rate):
     assert link.window.outstanding <= 2 * GAIN * rate * delay + 6 * 64
 
 
-def test_it_stays_small_where_the_consumer_is_slow():
+def test_it_stays_small_where_the_trainer_is_slow():
     link = Link(Window(Prefetch(), 16), delay=0.02, rate=10_000, consume=0.005)
     link.run(3000)
     assert link.run(1000) == pytest.approx(5.0, rel=0.05)
@@ -76,7 +76,7 @@ def test_a_long_path_is_full_within_a_second(rate):
     assert link.peak <= 4 * GAIN * rate * 0.15 + 6 * 32
 
 
-def test_a_consumer_that_never_waits_long_keeps_to_the_ramp():
+def test_a_trainer_that_never_waits_long_keeps_to_the_ramp():
     """Twenty batches a second: once those are had, what is asked for exceeds them by a quarter at most."""
     link = Link(Window(Prefetch(window=None), 32), delay=0.02, rate=10_000, consume=0.05 / 32)
     link.run(8 * 32)

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Dataset
 
 import headrace
-from headrace.cache import shm
+from headrace.cache.backends import shm
 from tests.names import new_name
 
 pytestmark = pytest.mark.stress

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.trace import format as F
-from headrace.trace.file import record
 from headrace.trace.reader import Trace, read
-from headrace.trace.stream import TraceStream
+from headrace.trace.trace_file import record
+from headrace.trace.trace_stream import TraceStream
 
 MS = 1_000_000
 
@@ -28,7 +28,7 @@ class Made:
         return self.base + round(ms * MS)
 
     def stream(self, lane: int) -> TraceStream:
-        """A worker's stream; -1 is the consumer's."""
+        """A worker's stream; -1 is the trainer's."""
         if lane not in self._streams:
             stream = TraceStream(self._room, self.base)
             stream.describe(F.STREAM_TEXT, {"role": "main" if lane < 0 else "worker", "lane": lane})
@@ -95,7 +95,7 @@ class Made:
 
 
 def input_bound(path: Path, batches: int = 20, epochs: int = 1, **facts: Any) -> Made:
-    """Two workers make a batch of two samples every 10 ms (20 ms of work each); the consumer needs 2 ms for it."""
+    """Two workers make a batch of two samples every 10 ms (20 ms of work each); the trainer needs 2 ms for it."""
     made = Made(path)
     clock = 0.0
     for epoch in range(epochs):
@@ -114,8 +114,8 @@ def input_bound(path: Path, batches: int = 20, epochs: int = 1, **facts: Any) ->
     return made
 
 
-def consumer_bound(path: Path, batches: int = 20, **facts: Any) -> Made:
-    """One worker makes a batch of one sample in 1 ms; the consumer takes 10 ms for it."""
+def trainer_bound(path: Path, batches: int = 20, **facts: Any) -> Made:
+    """One worker makes a batch of one sample in 1 ms; the trainer takes 10 ms for it."""
     made = Made(path)
     made.run("train", 0, **{"workers": 4, "batch_size": 1, "in_order": True} | facts)
     for number in range(batches):

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.trace import advice
 from headrace.trace.figures import Figures, FormFigures, Lane, RunFigures, Steady
-from headrace.trace.operations import OperationFigures
+from headrace.trace.operation_times import OperationFigures
 from headrace.trace.spread import Spread
 from headrace.trace.verdict import judge
 
@@ -83,7 +83,7 @@ def short(**changes):
 
 
 def idle(busy=0.1, **changes):
-    """The consumer is short, the workers are not."""
+    """The trainer is short, the workers are not."""
     lanes = tuple(Lane(number, busy, 200, 1.0) for number in range(4))
     return short(**{"wait_share": 0.0, "waited_for": 0.0, "lay_ready": 1.0, "lanes": lanes} | changes)
 
@@ -97,7 +97,7 @@ COPIES = {"copies": Spread(count=100, total=6.0, mean=0.06), "copied_bytes": 600
 
 
 class TestTransfer:
-    def test_copies_that_the_consumer_makes_are_told(self):
+    def test_copies_that_the_trainer_makes_are_told(self):
         figures = idle(**COPIES, facts={"torch": True})
         assert figures.transfer == 6.0 / figures.steady.seconds
         assert setting(advice.transfer, figures) == "pin_memory=True, non_blocking=True"
@@ -110,17 +110,17 @@ class TestTransfer:
     def test_those_of_a_loader_run_beside_it(self):
         figures = idle(**COPIES)
         assert setting(advice.transfer, figures) is None
-        assert judge(figures).bottleneck == "consumer"
+        assert judge(figures).bottleneck == "trainer"
 
     def test_few_are_no_matter(self):
         assert setting(advice.transfer, idle(facts={"torch": True})) is None
         quick = idle(copies=Spread(count=100, total=0.1), copied_bytes=1, facts={"torch": True})
         assert setting(advice.transfer, quick) is None
-        assert judge(quick).bottleneck == "consumer"
+        assert judge(quick).bottleneck == "trainer"
 
 
 class TestWorkers:
-    def test_as_many_as_the_consumer_needs(self):
+    def test_as_many_as_the_trainer_needs(self):
         assert setting(advice.more_workers, short(cores=64)) == "num_workers=9"  # 0.4 s every 0.05 s and a tenth more
 
     def test_no_more_than_cores_where_samples_compute(self):
@@ -129,7 +129,7 @@ class TestWorkers:
 
     def test_more_than_cores_where_samples_wait(self):
         found = advice.more_workers(short(cores=4, cpu=0.2))
-        assert found.setting == "num_workers=9"  # what the consumer needs, at once
+        assert found.setting == "num_workers=9"  # what the trainer needs, at once
         assert "the CPU for 20%" in found.text
 
     @pytest.mark.parametrize("figures", [idle(), short(facts={"automatic": True}), short(facts={"workers": 0})])
@@ -180,7 +180,7 @@ class TestOrder:
         assert advice.free_order(short(blocked_share=0.01)) is None
         assert advice.free_order(short(blocked_share=0.2, facts={"in_order": False})) is None
 
-    def test_further_ahead_where_workers_idle_and_the_consumer_waits(self):
+    def test_further_ahead_where_workers_idle_and_the_trainer_waits(self):
         lanes = tuple(Lane(number, 0.5, 200, 1.0) for number in range(4))
         assert setting(advice.prefetch, short(lanes=lanes)) == "prefetch_factor=4"
         assert advice.prefetch(short()) is None

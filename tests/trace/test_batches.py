@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.trace.batches import delivered
-from tests.trace.made import MS, Made, consumer_bound
+from tests.trace.made import MS, Made, trainer_bound
 
 
 def test_wait_delay_and_work(tmp_path):
@@ -87,7 +87,7 @@ times = st.integers(0, 50)
 
 @given(st.lists(st.tuples(times, times, times, times), min_size=1, max_size=8))
 def test_as_one_by_one(tmp_path_factory, specs):
-    """Each batch of one sample: (start, length) of the sample, (step before asking, wait) of the consumer."""
+    """Each batch of one sample: (start, length) of the sample, (step before asking, wait) of the trainer."""
     made = Made(tmp_path_factory.mktemp("t") / "t")
     made.run()
     clock, expected = 0, []
@@ -109,7 +109,7 @@ def test_as_one_by_one(tmp_path_factory, specs):
 
 
 def test_order_is_that_of_delivery(tmp_path):
-    rows = delivered(consumer_bound(tmp_path / "t").read())
+    rows = delivered(trainer_bound(tmp_path / "t").read())
     assert np.all(np.diff(rows["got"]) > 0)
     assert rows["batch"].tolist() == list(range(20))
 

@@ -10,8 +10,8 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "trace.md"
 TESTS = {
     "preprocessing per epoch and operation": "tests.trace.test_report.test_epochs_and_loaders_are_told_apart",
     "preprocessing per batch (T1)": "tests.trace.test_report.test_figures",
-    "flow from worker to consumer": "tests.trace.test_export.test_arrows_lead_from_ready_to_got",
-    "wait of the consumer (T2)": "tests.trace.test_report.test_wait_and_delay_distributions",
+    "flow from worker to trainer": "tests.trace.test_export.test_arrows_lead_from_ready_to_got",
+    "wait of the trainer (T2)": "tests.trace.test_report.test_wait_and_delay_distributions",
     "delay of a batch": "tests.trace.test_report.test_wait_and_delay_distributions",
     "preprocessing per sample, by index": "tests.loader.test_trace.test_everything_is_there",
     "without a patched torch": "tests.loader.test_trace.test_torch_s_loader_is_recorded_and_gives_the_same",

@@ -88,7 +88,7 @@ class TestChrome:
 
     def test_threads_have_names(self, trace):
         names = {event["args"]["name"] for event in exported(trace) if event["name"] == "thread_name"}
-        assert names == {"headrace consumer", "headrace worker 0", "headrace worker 1"}
+        assert names == {"headrace trainer", "headrace worker 0", "headrace worker 1"}
 
 
 def _covers(span, event):

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import TraceError
-from headrace.trace import file
 from headrace.trace import format as F
-from headrace.trace.file import record
-from headrace.trace.operations import slow_samples
+from headrace.trace import trace_file
+from headrace.trace.operation_times import slow_samples
 from headrace.trace.reader import read
+from headrace.trace.trace_file import record
 from tests.selection import examples
 
 RUN = 4711
@@ -43,10 +43,10 @@ def test_an_interrupt_while_the_file_is_another_s_leaves_it_to_other_threads(pat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(file.fcntl, "lockf", interrupted)
+        patched.setattr(trace_file.fcntl, "lockf", interrupted)
         with pytest.raises(KeyboardInterrupt):
             sample(stream, 1)
-    assert not file._threads.locked()
+    assert not trace_file._threads.locked()
     sample(stream, 2)
     assert read(path).samples["index"].tolist() == [2]
 
@@ -244,7 +244,7 @@ class TestProcesses:
         recording = record(path)
         sample(recording.stream(), 1)
         program = (
-            "import sys, time; from headrace.trace.file import record\n"
+            "import sys, time; from headrace.trace.trace_file import record\n"
             "record(sys.argv[1]).stream().sample(2, time.monotonic_ns(), 5, 1, 0, 0, [])"
         )
         subprocess.run([sys.executable, "-c", program, str(path)], check=True)
@@ -254,7 +254,7 @@ class TestProcesses:
 class TestReplacing:
     def test_a_finished_trace_of_another_program_is_replaced(self, path):
         program = (
-            "import sys, time; from headrace.trace.file import record\n"
+            "import sys, time; from headrace.trace.trace_file import record\n"
             "record(sys.argv[1]).stream().sample(2, time.monotonic_ns(), 5, 1, 0, 0, [])"
         )
         for _ in range(2):

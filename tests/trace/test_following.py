@@ -1,7 +1,7 @@
 """Advice is followed: at most two rounds bring a loader to within a tenth of the best that a search finds.
 
 The loader here is a model, so that the same figures come on any machine: samples wait and compute, workers share cores,
-what samples wait for serves so many at a time, the consumer takes a step. ``benchmarks/advice.py`` does the same with
+what samples wait for serves so many at a time, the trainer takes a step. ``benchmarks/advice.py`` does the same with
 real loaders.
 """
 
@@ -25,12 +25,12 @@ class Workload:
     wait: float = 0.0
     compute: float = 0.0
     step: float = 0.05
-    """Of the consumer, for a batch."""
+    """Of the trainer, for a batch."""
     cores: int = 8
     served: int = 1000
     """Samples that what they wait for serves at one time: a disk, a server."""
     copy: float = 0.0
-    """Of each batch to the device, in the consumer's time."""
+    """Of each batch to the device, in the trainer's time."""
     begins: int = 2
     """Workers that the user has."""
 
@@ -142,4 +142,4 @@ def test_the_report_says_the_number_that_its_own_figures_make():
     load = Workload(wait=0.03, step=0.089, cores=64)
     [advice] = [each for each in advise(recorded(load, Settings(2))) if each.setting.startswith("num_workers")]
     assert advice.setting == "num_workers=12"  # 0.96 s of work every 89 ms and a tenth more
-    assert "a batch takes 960 ms of work, the consumer needs one every 89.0 ms, as 12 make them" in advice.text
+    assert "a batch takes 960 ms of work, the trainer needs one every 89.0 ms, as 12 make them" in advice.text

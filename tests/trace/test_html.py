@@ -114,7 +114,7 @@ class TestInABrowser:
         shown = Elements(browse(tmp_path, text, "--dump-dom"))
         assert self.root(shown) == {"lang": "en", "data-ready": "yes"}
         (meaning,) = shown.having(id="meaning")
-        assert meaning[1] == "The input is the bottleneck: the consumer waits for batches."
+        assert meaning[1] == "The input is the bottleneck: the trainer waits for batches."
         boxes = shown.having(**{"class": "box"})
         assert [(box["data-epoch"], float(box["data-p50"])) for box, _ in boxes] == [
             ("0", pytest.approx(0.02)),
@@ -202,7 +202,7 @@ def test_workers_of_later_epochs_follow_on_the_same_track(tmp_path):
     made.sample(0, 220, 50, 1)
     shown = timeline(made.read())
     assert [(track["title"], len(track["processes"])) for track in shown["tracks"]] == [
-        ("consumer", 1),
+        ("trainer", 1),
         ("worker 0", 3),
         ("worker 0", 1),  # at the same time as the other
     ]

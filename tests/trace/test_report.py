@@ -9,7 +9,7 @@ from headrace.trace import format as F
 from headrace.trace.calibrate import Calibration, calibrate
 from headrace.trace.report import report
 from headrace.trace.select import chosen
-from tests.trace.made import MS, Made, consumer_bound, input_bound
+from tests.trace.made import MS, Made, input_bound, trainer_bound
 
 FREE = Calibration(0, 0, 0, 0)
 
@@ -33,8 +33,8 @@ class TestVerdict:
         assert any("80.0% of the time" in line for line in found.verdict.evidence)
 
     def test_consumer(self, tmp_path):
-        found = loader_of(consumer_bound(tmp_path / "t"))
-        assert found.verdict.bottleneck == "consumer"
+        found = loader_of(trainer_bound(tmp_path / "t"))
+        assert found.verdict.bottleneck == "trainer"
         assert found.figures.steady.wait_share == pytest.approx(0.01)
         assert found.figures.steady.delay.p50 > 0.05
 
@@ -132,7 +132,7 @@ class TestOperations:
         assert operation(loader_of(input_bound(tmp_path / "u")), "other (dataset code)").cpu is None
 
     def test_without_a_list_the_sample_is_the_operation(self, tmp_path):
-        found = loader_of(consumer_bound(tmp_path / "t"))
+        found = loader_of(trainer_bound(tmp_path / "t"))
         whole = operation(found, "sample")
         assert whole.time.total == pytest.approx(0.02)
         assert whole.cpu == pytest.approx(1, abs=1e-3)
@@ -264,7 +264,7 @@ def test_workers_one_by_one(tmp_path):
     assert figures.rate == pytest.approx(100)
 
 
-def test_without_workers_the_consumer_s_process_makes_samples(tmp_path):
+def test_without_workers_the_trainer_s_process_makes_samples(tmp_path):
     made = Made(tmp_path / "t")
     made.run(workers=0)
     for number in range(10):

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headrace.blocks.block_plan import BlockPlan
 from headrace.blocks.permutation import Array
-from headrace.blocks.plan import BlockPlan
 from headrace.blocks.remainder import Remainder, grouped, nothing
 
 READS, SAMPLES = 1024, 1 << 20

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from headrace.blocks.block_plan import BlockPlan
 from headrace.blocks.permutation import Array
-from headrace.blocks.plan import BlockPlan
 from headrace.blocks.remainder import Progression, Remainder, grouped, nothing
 from headrace.core.errors import StateMismatch
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headrace.blocks.block_plan import BlockPlan
 from headrace.blocks.coming import Coming
 from headrace.blocks.permutation import Array, key, randoms
-from headrace.blocks.plan import BlockPlan
 from headrace.blocks.remainder import Remainder, nothing
 
 FIRST_BLOCKS = 64

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from headrace.blocks.block_plan import BlockPlan, runs
 from headrace.blocks.permutation import Array
-from headrace.blocks.plan import BlockPlan, runs
 from headrace.core.errors import StateMismatch
 
 _WIDTHS = ("<u1", "<u2", "<u4", "<i8")

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from headrace.cache import disk, local, shm
-from headrace.cache import words as W
-from headrace.cache.backend import Backend, blocks
-from headrace.cache.company import Company, Unit
+from headrace.cache.backends import disk, local_tables, shm
+from headrace.cache.backends import entry_word as W
+from headrace.cache.backends.backend import Backend, blocks
 from headrace.cache.division import DivisionFacts, DivisionRecord
+from headrace.cache.peers import Peers, Unit
 from headrace.cache.share import START
 from headrace.core.errors import CacheError
 
@@ -80,13 +80,13 @@ def _opened(url: str, namespace: str) -> Iterator[_Opened]:
         if parts.scheme == "shm":
             name = f"{parts.netloc}{parts.path}"
             limit, directory = shm.size_of(name), stack.enter_context(closing(shm.Directory(name, None)))
-            cache = _Opened(url, limit, local.datasets(directory), shm.disks(name), lambda: shm.remove(name))
+            cache = _Opened(url, limit, local_tables.datasets(directory), shm.disks(name), lambda: shm.remove(name))
         elif parts.scheme in {"redis", "rediss"}:
-            from headrace.cache import redis_server, remote  # noqa: PLC0415  (an optional driver)
+            from headrace.cache.backends import redis_server, redis_tables  # noqa: PLC0415  (an optional driver)
 
             server = stack.enter_context(closing(redis_server.RedisServer(url, namespace)))
-            there = remote.datasets(server)
-            cache = _Opened(server.where, None, there, remote.disks(server), partial(_remove, there))
+            there = redis_tables.datasets(server)
+            cache = _Opened(server.where, None, there, redis_tables.disks(server), partial(_remove, there))
         else:
             msg = "a cache is named shm://name, redis://host:port or rediss://host:port"
             raise CacheError(msg)
@@ -106,7 +106,7 @@ def _seen(cache: _Opened) -> Overview:
     for backend in cache.backends:
         for name, (entries, size) in _held(backend).items():
             forms[name] = forms[name][0] + entries, forms[name][1] + size
-        company = Company(backend, _NOBODY)
+        company = Peers(backend, _NOBODY)
         company.look(now=True)
         ranks += len(company.ranks)
         division = backend.division() or DivisionRecord(0, START, fixed=False, before=START)

@@ -8,8 +8,8 @@ says, knows or loses. Pure.
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.cache.entry import Bytes
-from headrace.cache.words import Array
+from headrace.cache.backends.entry_word import Array
+from headrace.cache.entries.entry import Bytes
 
 
 class Remaining:

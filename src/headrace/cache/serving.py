@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace.cache import words as W
-from headrace.cache.backend import Entry, blocks
-from headrace.cache.company import JobReport
+from headrace.cache.backends import entry_word as W
+from headrace.cache.backends.backend import Entry, blocks
+from headrace.cache.backends.entry_word import Array, Words
 from headrace.cache.division import Rank
+from headrace.cache.peers import JobReport
 from headrace.cache.policies import standing
 from headrace.cache.remaining import Remaining, RemainingPool
 from headrace.cache.share import Share
-from headrace.cache.words import Array, Words
 
 AHEAD = 8
 """Misses looked at for each one that is fetched."""
@@ -74,7 +74,7 @@ class Serving:
 
     def report(self, rank: Rank) -> None:
         """Publish this rank's facts about itself."""
-        # Kept, for a new epoch says it again before anything new is known.
+        # LoaderResources, for a new epoch says it again before anything new is known.
         self._rank = rank
         if not self._backend.rests:
             self._backend.report(self._name, JobReport(self._turn, rank).packed())

@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from headrace.cache import division as D
-from headrace.cache import entry as E
-from headrace.cache import words as W
-from headrace.cache.backend import Aside, Backend, CacheTerms, Entry, RoomUse, blocks
-from headrace.cache.codec import Described
-from headrace.cache.company import Company, Unit
-from headrace.cache.disk import Disk
+from headrace.cache.backends import entry_word as W
+from headrace.cache.backends.backend import Aside, Backend, CacheTerms, Entry, RoomUse, blocks
+from headrace.cache.backends.disk import Disk
+from headrace.cache.backends.victims import BLOCK, LOOKS, MOMENT, Victims
 from headrace.cache.division import Parts, Sums
+from headrace.cache.entries import entry as E
+from headrace.cache.entries.codec import Described
+from headrace.cache.peers import Peers, Unit
 from headrace.cache.policies import NEVER, Policy
-from headrace.cache.victims import BLOCK, LOOKS, MOMENT, Victims
 
 START: Parts = (0, 100, 0)
 """The split until one is planned: all for decoded samples, which spare reading and decoding in every later epoch."""
@@ -46,7 +46,7 @@ class Share:
         self.backend, self.disk, self._limit, self.unit, self.policy = backend, disk, limit, unit, policy
         self._scopes = [bytes.fromhex(scope.rjust(32, "0")[-32:]) for scope in scopes]
         self._maker = _half(unit.job) << 32 | _half(unit.job if unit.seed is None else str(unit.seed))
-        self.company = Company(backend, unit)
+        self.company = Peers(backend, unit)
         self._victims = Victims(backend, self.company, policy)
         self._rng = np.random.default_rng()
         self._scratch = np.empty(0, np.uint8)

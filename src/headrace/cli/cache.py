@@ -4,13 +4,13 @@ import argparse
 from typing import Any
 from urllib.parse import urlsplit
 
-from headrace.cache import shm
+from headrace.cache.backends import shm
 from headrace.cache.division import DivisionFacts, figures
 from headrace.cache.overview import clear, overview
+from headrace.caching.dividing import told
 from headrace.cli import UsageError, add_command, answer
 from headrace.cli.screen import screen, table
 from headrace.core.errors import CacheError
-from headrace.engine.consumer.supply.dividing import told
 from headrace.plan.partition import FORMS
 
 

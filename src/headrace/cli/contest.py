@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from headrace.cli.pictures import CLASSES
+from headrace.cli.demo_pictures import CLASSES
 from headrace.running.meter import Neighbours, cpu_time
 
 Step = Callable[[torch.Tensor, torch.Tensor], None]

@@ -48,10 +48,10 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(f"--{name.replace('_', '-')} must be at least {least}")
     from rich.console import Console
 
-    from headrace.cli import pictures
+    from headrace.cli import demo_pictures
     from headrace.core.errors import HeadraceError
 
-    pictures.require_pillow()
+    demo_pictures.require_pillow()
     output = Path(options.output)
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -135,11 +135,11 @@ def _dataset(options: argparse.Namespace, url: str, folder: Path, bar: Progress)
     from torchvision import transforms  # type: ignore[import-untyped]
 
     import headrace
-    from headrace.cli import pictures
+    from headrace.cli import demo_pictures
     from headrace.store.ingest import ingest
 
     task = bar.add_task("making images", total=options.images)
-    for _ in pictures.write(folder, options.images):
+    for _ in demo_pictures.write(folder, options.images):
         bar.update(task, advance=1, refresh=True)
     task = bar.add_task("ingesting them", total=1)
     outcome = ingest(str(folder / "manifest.csv"), url)

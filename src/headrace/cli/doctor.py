@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli import UsageError, answer
-from headrace.cli.program import add_program, given
+from headrace.cli.program_argument import add_program, given
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,7 +112,7 @@ def _show(machine: Machine, found: Sequence[Advice], measured: tuple[BothLoaders
     from headrace.cli.run import show
     from headrace.cli.screen import screen
     from headrace.cli.trace_tables import advise
-    from headrace.trace.words import size
+    from headrace.trace.number_format import size
 
     out = screen()
     shm = "no /dev/shm" if machine.shm is None else f"{size(machine.shm)} free in /dev/shm"

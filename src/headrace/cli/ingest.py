@@ -13,9 +13,9 @@ from headrace.cli import UsageError, answer, listed
 from headrace.cli.ending import orderly
 from headrace.cli.screen import bar, screen
 from headrace.store.base import Kind
-from headrace.store.ingest.options import ReadOptions
+from headrace.store.ingest.ingesting import Working, ingest
 from headrace.store.ingest.outcome import IngestTally, Outcome, Progress
-from headrace.store.ingest.run import Working, ingest
+from headrace.store.ingest.source_options import ReadOptions
 from headrace.store.pictures import Check, Encoding
 from headrace.store.wording import one_line
 

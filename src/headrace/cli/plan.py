@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from headrace.cache.options import parse_size
+from headrace.cache.cache_options import parse_size
 from headrace.cli import UsageError, answer, plan_device
 from headrace.cli.plan_trace import THERE, parameters
 from headrace.cli.screen import screen, table

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli import UsageError, answer
-from headrace.cli.program import add_program, in_the_way, required
+from headrace.cli.program_argument import add_program, in_the_way, required
 from headrace.trace.format import IN_THE_WAY
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from headrace.cli import UsageError, answer, listed
 from headrace.cli.screen import screen, table
 from headrace.store import parquet
 from headrace.store.locate import open_store
-from headrace.store.splits.division import split
-from headrace.store.splits.file import read
+from headrace.store.splits.assignment import split
 from headrace.store.splits.result import Splits
+from headrace.store.splits.split_file import read
 from headrace.store.url import StoreUrl
 from headrace.store.wording import one_line
 

@@ -4,7 +4,7 @@ import argparse
 from contextlib import closing
 from pathlib import Path
 
-from headrace.cache.options import parse_size
+from headrace.cache.cache_options import parse_size
 from headrace.cli import UsageError, answer
 from headrace.cli.screen import counting
 from headrace.store.export import export

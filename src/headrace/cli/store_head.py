@@ -8,7 +8,7 @@ from headrace.cli.screen import screen, table
 from headrace.cli.store_ls import cell
 from headrace.store.locate import open_store
 from headrace.store.looking import form, listing, shown
-from headrace.trace.words import size
+from headrace.trace.number_format import size
 
 FIRST = 5
 

@@ -7,7 +7,7 @@ from headrace.cli import answer
 from headrace.cli.screen import screen, table
 from headrace.store.base import Info
 from headrace.store.locate import open_store
-from headrace.trace.words import size
+from headrace.trace.number_format import size
 
 MOST_CLASSES = 30
 

@@ -11,8 +11,8 @@ from contextlib import closing
 
 from headrace.cli import UsageError, answer
 from headrace.cli.store_rm import asking, removal, told
-from headrace.store.ingest.options import ReadOptions
-from headrace.store.ingest.source import open_source
+from headrace.store.ingest.item_source import open_source
+from headrace.store.ingest.source_options import ReadOptions
 from headrace.store.locate import open_store
 from headrace.store.origin import TracingStore
 from headrace.store.pruning import WORDS, pruning, sources

@@ -20,7 +20,7 @@ from headrace.store.contents import Form, form_of
 from headrace.store.locate import open_store
 from headrace.store.looking import form, shown
 from headrace.store.wording import one_line
-from headrace.trace.words import size
+from headrace.trace.number_format import size
 
 LONGEST_TEXT = 2000
 WIDEST, HIGHEST = 80, 48

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from headrace.cli.cache import bytes_text
 from headrace.cli.screen import screen
-from headrace.engine.consumer.page import CacheFigures, Snapshot, loaders
+from headrace.observing.page import CacheFigures, Snapshot, loaders
 from headrace.plan.partition import FORMS
 
 COLUMNS = ("process", "loader", "epoch", "samples/s", "waits", "lanes", "ready", "slow", "over", "lost")
@@ -36,7 +36,7 @@ class LoaderRates:
     """Per second."""
     batches: float
     waiting: float
-    """Share of the time that the consumer waited."""
+    """Share of the time that the trainer waited."""
 
 
 def rates(before: Snapshot | None, now: Snapshot, seconds: float) -> LoaderRates:

@@ -7,9 +7,9 @@ from rich.table import Table
 from headrace.cli import answer
 from headrace.cli.screen import screen, table
 from headrace.trace.compare import LoaderComparison, TraceComparison, compare
+from headrace.trace.number_format import digits, seconds
 from headrace.trace.reader import read
 from headrace.trace.select import chosen
-from headrace.trace.words import digits, seconds
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.cli import UsageError, answer, hw_tables, listed
-from headrace.cli.program import add_program, in_the_way, required
+from headrace.cli.program_argument import add_program, in_the_way, required
 from headrace.trace.format import IN_THE_WAY
 from headrace.trace.hardware import callgrind_file, mapping, profile, records, runner, vendor
-from headrace.trace.hardware.events import event
+from headrace.trace.hardware.perf_events import event
 from headrace.trace.hardware.profile import Profile, beside
 from headrace.trace.hardware.runner import ProgramRun
 from headrace.trace.reader import Trace, read

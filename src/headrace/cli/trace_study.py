@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from headrace.cli import UsageError, answer, hw_tables
-from headrace.cli.program import add_program, required
+from headrace.cli.program_argument import add_program, required
 from headrace.cli.trace_hw import add_sampling, events_of, printed, traced
 from headrace.core.errors import TraceError
 from headrace.trace.hardware import chart, profile, records, runner

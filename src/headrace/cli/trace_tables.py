@@ -10,9 +10,9 @@ from rich.text import Text
 from headrace.cli.screen import table
 from headrace.trace.advice import Advice
 from headrace.trace.figures import Figures
+from headrace.trace.number_format import seconds, size
 from headrace.trace.report import LoaderReport, Report
 from headrace.trace.spread import Spread, ratio
-from headrace.trace.words import seconds, size
 
 KEY = 28
 """Letters of a key that are shown."""
@@ -102,7 +102,7 @@ def _batches(figures: Figures) -> Table:
         ("first sample to ready", figures.span, ()),
         ("wait (T2)", steady.wait, (f"{steady.wait_over_1ms:.1%}", f"{steady.wait_over_500ms:.1%}")),
         ("delay", steady.delay, (f"{steady.delay_over_1ms:.1%}", f"{steady.delay_over_500ms:.1%}")),
-        ("consumer's step", steady.step, ()),
+        ("trainer's step", steady.step, ()),
     ]
     if figures.copies.count:
         rows.append(("copy to the device", figures.copies, ()))

@@ -11,31 +11,32 @@ from typing import Any
 import numpy as np
 import torch
 
-from headrace.cache.options import Cache
-from headrace.engine.consumer.ordering.early import members
-from headrace.engine.consumer.ordering.facts import compare
-from headrace.engine.consumer.ordering.order import Order
-from headrace.engine.consumer.ordering.saved import members_of, pending
-from headrace.engine.consumer.ordering.sources import unpack_random
-from headrace.engine.consumer.supply.arriving import ArrivingGroups
-from headrace.engine.consumer.supply.exchange import ExchangedGroups, Numbering, Unshared
-from headrace.engine.consumer.supply.fetching import Fetcher
-from headrace.engine.consumer.supply.membership import Membership, caching, origins
-from headrace.engine.elsewhere import Elsewhere
-from headrace.engine.fetcher.process import Orders
-from headrace.engine.resources import Resources
-from headrace.engine.sampling.planned import PlannedSampler, planned_in
+from headrace.cache.cache_options import Cache
+from headrace.caching.exchange import ExchangedGroups, NoCache, SampleIds
+from headrace.caching.membership import Membership, caching, origins
+from headrace.caching.plans import Plan
+from headrace.caching.staged import Staged
+from headrace.engine.iteration_state import IterationState
+from headrace.engine.ordering.early import members
+from headrace.engine.ordering.order import Order
+from headrace.engine.ordering.random_sources import unpack_random
+from headrace.engine.ordering.saved import members_of, pending
+from headrace.engine.ordering.state_signature import compare
 from headrace.engine.settings import Settings
-from headrace.engine.staging.stages import Stages
 from headrace.engine.step import held
-from headrace.engine.worker.brought import Brought, Rows
 from headrace.engine.worker.generators import unpacked
-from headrace.engine.worker.staged import Staged
 from headrace.engine.worker.stateful import load
-from headrace.sched.acts import Arrangement
+from headrace.fetching.arriving import ArrivingGroups
+from headrace.fetching.elsewhere import Elsewhere
+from headrace.fetching.fetched import FetchedDataset, Rows
+from headrace.fetching.fetcher import Fetcher
+from headrace.fetching.fetcher_main import Orders
+from headrace.sampling.planned import PlannedSampler, planned_in
+from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.sched.groups import Groups
 from headrace.sched.resume import Resume
 from headrace.sched.source import Source
+from headrace.staging.stages import Stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Beginning:
         ]
 
 
-def numbered(resources: Resources) -> dict[str, Any] | None:
+def numbered(resources: IterationState) -> dict[str, Any] | None:
     """Number the epoch that begins now, in ``resources``, and count the batches it had.
 
     Gives the state that it goes on from, or comes after, if any.
@@ -75,7 +76,7 @@ def numbered(resources: Resources) -> dict[str, Any] | None:
     return saved
 
 
-def drawn(resources: Resources, saved: dict[str, Any] | None) -> Beginning:
+def drawn(resources: IterationState, saved: dict[str, Any] | None) -> Beginning:
     """The beginning of the numbered epoch. An epoch that cannot begin has drawn nothing. ``saved``: see
     ``numbered``.
     """
@@ -126,7 +127,7 @@ def _seed(settings: Settings, drawn: int | None, saved: dict[str, Any] | None) -
     return seed
 
 
-def groups(resources: Resources, beginning: Beginning) -> Source:
+def groups(resources: IterationState, beginning: Beginning) -> Source:
     """The groups that the state owes, then those that the order gives: as the cache answers it, once its rows are
     here.
 
@@ -136,12 +137,12 @@ def groups(resources: Resources, beginning: Beginning) -> Source:
     assert order is not None
     owed, regrouped = pending(saved) if saved else [], settings.batch_size if settings.own_batches else None
     drawn = _answered(resources, Groups(order, owed, regrouped, batched=settings.batched), saved)
-    if settings.cache is not None and settings.workers == 0:
+    if settings.cache is not None and settings.workers == 0 and settings.elsewhere is None:
         return drawn  # what makes samples here reads the store itself
     return _arriving(resources, drawn, (beginning.seed, beginning.epoch))
 
 
-def _answered(resources: Resources, groups: Groups, saved: dict[str, Any] | None) -> Source:
+def _answered(resources: IterationState, groups: Groups, saved: dict[str, Any] | None) -> Source:
     """The groups as the cache answers them, if there is one, or was when the epoch began."""
     settings, options = resources.settings, resources.settings.cache
     exchanged = None if saved is None else saved.get("exchanged")
@@ -152,10 +153,10 @@ def _answered(resources: Resources, groups: Groups, saved: dict[str, Any] | None
     done = None if exchanged is None else members_of(exchanged, length)
     if options is None:
         job = "" if saved is None else saved.get("job", "")
-        numbering = Numbering(known, None, length, length)
-        return ExchangedGroups(groups, Unshared(), numbering, hits, done, job, strayed=True)
+        numbering = SampleIds(known, None, length, length)
+        return ExchangedGroups(groups, NoCache(), numbering, hits, done, job, strayed=True)
     membership, stages = _joined(resources, options)
-    numbering = Numbering(known, origins(stages, length), length, stages.samples)
+    numbering = SampleIds(known, origins(stages, length), length, stages.samples)
     # An epoch begun without exchange goes on without: what was delivered follows from the order.
     if saved is None and known is not None and not settings.in_order and options.exchange and numbering.is_plain:
         done = np.empty(0, np.int64)
@@ -163,7 +164,7 @@ def _answered(resources: Resources, groups: Groups, saved: dict[str, Any] | None
     return ExchangedGroups(groups, membership, numbering, hits, done, job, strayed=strayed)
 
 
-def _joined(resources: Resources, options: Cache) -> tuple[Membership, Stages]:
+def _joined(resources: IterationState, options: Cache) -> tuple[Membership, Stages]:
     """The loader's place in the cache, and the stages of the dataset as its workers have it."""
     if resources.membership is None or resources.stages is None:
         settings = resources.settings
@@ -177,7 +178,7 @@ def _joined(resources: Resources, options: Cache) -> tuple[Membership, Stages]:
     return resources.membership, resources.stages
 
 
-def _arriving(resources: Resources, groups: Source, seeds: tuple[int, int]) -> Source:
+def _arriving(resources: IterationState, groups: Source, seeds: tuple[int, int]) -> Source:
     """The groups as a fetcher brings their rows, where those come over a network."""
     settings = resources.settings
     if settings.elsewhere is not None:
@@ -189,20 +190,21 @@ def _arriving(resources: Resources, groups: Source, seeds: tuple[int, int]) -> S
     displacement = settings.scheduling.max_displacement or 0
     arrangement = settings.arrangement if settings.workers else Arrangement.STRICT
     order = planned_in(settings.index_sampler)
-    key = rows.key if order is None else partial(_marked, order, rows)
+    key = partial(_key, rows) if order is None else partial(_marked, order, rows)
     return ArrivingGroups(groups, fetcher, key, arrangement, displacement)
 
 
-def _elsewhere(resources: Resources, groups: Source, elsewhere: Elsewhere, seeds: tuple[int, int]) -> Source:
+def _elsewhere(resources: IterationState, groups: Source, elsewhere: Elsewhere, seeds: tuple[int, int]) -> Source:
     """The groups, some of them made on other hosts."""
     settings = resources.settings
     told = settings.dataset, settings.worker_init_fn, settings.workers, settings.batch_size or 1
     fetcher = _fetching(resources, lambda: elsewhere.orders(*told))
     displacement = settings.scheduling.max_displacement or 0
-    return elsewhere.groups(groups, fetcher, resources.counters, seeds, settings.arrangement, displacement)
+    arrangement = settings.arrangement if settings.workers else Arrangement.STRICT
+    return elsewhere.groups(groups, fetcher, resources.counters, seeds, arrangement, displacement)
 
 
-def _fetching(resources: Resources, told: Callable[[], Orders]) -> Fetcher:
+def _fetching(resources: IterationState, told: Callable[[], Orders]) -> Fetcher:
     """The iteration's fetcher, or one that an iteration before it left, or a new one. ``told``: what it is told."""
     if resources.fetcher is None:
         orders = told()
@@ -212,21 +214,28 @@ def _fetching(resources: Resources, told: Callable[[], Orders]) -> Fetcher:
     return resources.fetcher
 
 
-def _marked(order: PlannedSampler, rows: Rows, index: Any) -> str:
+def _key(rows: Rows, index: Any, _: Plan | None) -> str:
+    """The key of a sample's row."""
+    return rows.key(index)
+
+
+def _marked(order: PlannedSampler, rows: Rows, index: Any, _: Plan | None) -> str:
     """The key of a sample, with the block that it is to be read in."""
     return order.marked(index, rows.key(index))
 
 
-def samples(resources: Resources) -> Any:
+def samples(resources: IterationState) -> Any:
     """The object that makes samples in this process: the dataset or its stages, with any source nearer than its
     store.
 
     Comes after ``groups``.
     """
     dataset, fetcher, membership = resources.settings.dataset, resources.fetcher, resources.membership
-    if fetcher is not None:
-        return Brought(dataset, fetcher.arena)
-    if membership is None:
+    elsewhere, arena = resources.settings.elsewhere, None if fetcher is None else fetcher.arena
+    if membership is not None:
+        counts, caching = resources.kept.hits.counts.here(), membership.caching
+        make: Any = Staged if elsewhere is None else elsewhere.brings_staged
+        return make(dataset, caching, counts, membership.share, arena)
+    if arena is None:
         return dataset
-    counts = resources.kept.hits.counts.here()
-    return Staged(dataset, membership.caching, counts, membership.share)
+    return (FetchedDataset if elsewhere is None else elsewhere.brings)(dataset, arena)

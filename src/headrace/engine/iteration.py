@@ -11,14 +11,14 @@ import torch
 from headrace.core.errors import LoaderClosed
 from headrace.engine import runs
 from headrace.engine.finalizer import Finalizer
-from headrace.engine.resources import Resources
+from headrace.engine.iteration_state import IterationState
 from headrace.sched.hand import Delivered, Hand, waiting
 
 
 class Iteration:
     """A pass over the loader's data; with persistent workers, several passes one after the other."""
 
-    def __init__(self, resources: Resources) -> None:
+    def __init__(self, resources: IterationState) -> None:
         """Begins at once."""
         self.resources, self._page = resources, resources.kept.page(resources.settings.given)
         self._finalizer = Finalizer(self, resources.close)

@@ -3,37 +3,37 @@
 from functools import partial
 from typing import Any
 
+from headrace.caching.staged import Staged
 from headrace.core.options import Seeding
+from headrace.devices.ahead import AHEAD, Ahead
 from headrace.engine import beginning
 from headrace.engine.beginning import Beginning
-from headrace.engine.consumer.counters import Errors
-from headrace.engine.consumer.inline import InlineRun
-from headrace.engine.consumer.inlinestream import InlineStream
-from headrace.engine.consumer.ordering.early import EarlyOrder
-from headrace.engine.consumer.run import Run
-from headrace.engine.consumer.samplework import SampleWork, Succession
-from headrace.engine.consumer.streamwork import StreamWork
-from headrace.engine.consumer.tracing import RunTrace
-from headrace.engine.consumer.watch import Staffing
-from headrace.engine.device.ahead import AHEAD, Ahead
-from headrace.engine.device.pieces import no_slab
-from headrace.engine.device.rendering import RENDERED, Rendering
-from headrace.engine.pixels.prepared import of
-from headrace.engine.resources import Early, Resources
+from headrace.engine.iteration_state import Early, IterationState
+from headrace.engine.memory.pieces import no_slab
+from headrace.engine.ordering.early import EarlyOrder
 from headrace.engine.settings import Settings
+from headrace.engine.trainer.counters import Errors
+from headrace.engine.trainer.epochdriver import EpochDriver, Succession
+from headrace.engine.trainer.epochloop import EpochLoop
+from headrace.engine.trainer.inline import InlineRun
+from headrace.engine.trainer.inlinestream import InlineStream
+from headrace.engine.trainer.streamwork import StreamWork
+from headrace.engine.trainer.watch import Staffing
 from headrace.engine.worker import collation
-from headrace.engine.worker.brought import Brought
-from headrace.engine.worker.observer import Observer
-from headrace.engine.worker.staged import Staged
 from headrace.engine.worker.stateful import is_stateful
+from headrace.fetching.fetched import FetchedDataset
+from headrace.observing.observer import Observer
+from headrace.observing.tracing import RunTrace
+from headrace.ondevice.pixels.prepared import of
+from headrace.ondevice.rendering import RENDERED, Rendering
 from headrace.plan.lookahead import Lookahead
-from headrace.sched.acts import Arrangement, Terms
+from headrace.sched.epochs.streammachine import StreamRules
+from headrace.sched.epochs.trainer_commands import Arrangement, Terms
 from headrace.sched.hand import EpochRun
 from headrace.sched.resume import Resume
-from headrace.sched.streammachine import StreamRules
 
 
-def begin(resources: Resources) -> None:
+def begin(resources: IterationState) -> None:
     """Put a new epoch's run into ``resources``."""
     saved = beginning.numbered(resources)
     run = _taken_early(resources, saved)
@@ -53,7 +53,7 @@ def begin(resources: Resources) -> None:
         resources.rendering.start()
 
 
-def _tell(resources: Resources, saved: dict[str, Any] | None) -> None:
+def _tell(resources: IterationState, saved: dict[str, Any] | None) -> None:
     """Record the samples that the epoch still owes in the story, if one is kept."""
     if saved is not None and resources.settings.scheduling.story:
         owed = [index for group in saved.get("pending", []) for index in group]
@@ -61,7 +61,7 @@ def _tell(resources: Resources, saved: dict[str, Any] | None) -> None:
         resources.counters.story.tell("loader", "resumed", why, owed)
 
 
-def _taken_early(resources: Resources, saved: dict[str, Any] | None) -> EpochRun | None:
+def _taken_early(resources: IterationState, saved: dict[str, Any] | None) -> EpochRun | None:
     """The run that was begun early, if this is the epoch it was begun for."""
     early, resources.early = resources.early, None
     if early is None:
@@ -72,10 +72,10 @@ def _taken_early(resources: Resources, saved: dict[str, Any] | None) -> EpochRun
         resources.foresees = resources.foresees and not foreseen  # it would be wrong again, and work done in vain
         early.work.abandon()
         return None
-    return Run(early.work, resources.settings.timeout)
+    return EpochLoop(early.work, resources.settings.timeout)
 
 
-def _follow(resources: Resources, before: SampleWork) -> SampleWork | None:
+def _follow(resources: IterationState, before: EpochDriver) -> EpochDriver | None:
     """The work of the epoch after the one being delivered."""
     if not resources.foresees:
         return None
@@ -87,12 +87,12 @@ def _follow(resources: Resources, before: SampleWork) -> SampleWork | None:
     return work
 
 
-def _run(resources: Resources, begun: Beginning) -> EpochRun:
+def _run(resources: IterationState, begun: Beginning) -> EpochRun:
     settings = resources.settings
     if settings.iterable:
         return _stream_run(resources, begun)
     if settings.workers > 0:
-        return Run(_with_workers(resources, begun, None), settings.timeout)
+        return EpochLoop(_with_workers(resources, begun, None), settings.timeout)
     groups, samples = beginning.groups(resources, begun), beginning.samples(resources)
     return InlineRun(
         samples,
@@ -106,7 +106,7 @@ def _run(resources: Resources, begun: Beginning) -> EpochRun:
     )
 
 
-def _with_workers(resources: Resources, begun: Beginning, after: SampleWork | None) -> SampleWork:
+def _with_workers(resources: IterationState, begun: Beginning, after: EpochDriver | None) -> EpochDriver:
     settings, kept = resources.settings, resources.kept
     groups = beginning.groups(resources, begun)
     standard = settings.batched and collation.is_standard(settings.collate_fn)
@@ -127,10 +127,10 @@ def _with_workers(resources: Resources, begun: Beginning, after: SampleWork | No
     follower = partial(_follow, resources) if settings.overlaps else None
     succession = Succession(begun.seed, begun.epoch, follower, after)
     errors, counters = _errors(resources), resources.counters
-    return SampleWork(pool, slots, errors, counters, groups, terms, staffing, succession)
+    return EpochDriver(pool, slots, errors, counters, groups, terms, staffing, succession)
 
 
-def _stream_run(resources: Resources, begun: Beginning) -> EpochRun:
+def _stream_run(resources: IterationState, begun: Beginning) -> EpochRun:
     settings, resumed = resources.settings, begun.streams
     if settings.workers == 0:
         return InlineStream(
@@ -155,17 +155,17 @@ def _stream_run(resources: Resources, begun: Beginning) -> EpochRun:
         begun.saved["turn"] if begun.saved else 0,
     )
     resources.streams = work.machine
-    return Run(work, settings.timeout)
+    return EpochLoop(work, settings.timeout)
 
 
-def _errors(resources: Resources) -> Errors:
+def _errors(resources: IterationState) -> Errors:
     settings = resources.settings
     return Errors(
         settings.on_error, resources.counters, None if settings.iterable else settings.samples, settings.dataset
     )
 
 
-def _sent(resources: Resources, run: EpochRun) -> EpochRun:
+def _sent(resources: IterationState, run: EpochRun) -> EpochRun:
     """The run, its batches on the device or in pinned memory if that was asked for."""
     slab, trace, step = resources.slab, resources.trace, resources.step
     flat, ahead = (no_slab, 1) if slab is None else (slab.flat, AHEAD)  # without workers, nothing is made early
@@ -179,7 +179,7 @@ def _sent(resources: Resources, run: EpochRun) -> EpochRun:
     return run if resources.pinning is None else Ahead(run, resources.pinning, step, flat, ahead=ahead)
 
 
-def _traced(resources: Resources) -> RunTrace | None:
+def _traced(resources: IterationState) -> RunTrace | None:
     """The epoch's record, if there is a trace."""
     settings = resources.settings
     if settings.recording is None:
@@ -204,11 +204,11 @@ def _facts(settings: Settings, epoch: int) -> dict[str, object]:
     }
 
 
-def _observer(resources: Resources, samples: Any = None) -> Observer | None:
+def _observer(resources: IterationState, samples: Any = None) -> Observer | None:
     """The observer of samples that this process makes itself; ``samples``: what makes them, if not the dataset."""
     if (trace := resources.trace) is None:
         return None
     observer = Observer(resources.settings.dataset, trace.recording, run=trace.number)
-    if isinstance(samples, Staged | Brought):
+    if isinstance(samples, Staged | FetchedDataset):
         samples.watched_by(observer)
     return observer

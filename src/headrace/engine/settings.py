@@ -10,24 +10,24 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset, default_collate
 
-from headrace.cache.options import Cache
+from headrace.cache.cache_options import Cache
 from headrace.core.errors import NotOnDevice
 from headrace.core.options import Loading, OnError, Scheduling
-from headrace.engine.consumer.cores import most_lanes
-from headrace.engine.consumer.ordering.early import is_foreseeable
-from headrace.engine.consumer.ordering.facts import length, of_loader
-from headrace.engine.device.renderers import warm
-from headrace.engine.elsewhere import Elsewhere
 from headrace.engine.memory.reservation import Extent
-from headrace.engine.pixels.options import OnDevice
-from headrace.engine.pixels.prepared import Prepared, collated, of, prepared
-from headrace.engine.staging.members import bulk_of
+from headrace.engine.ordering.early import is_foreseeable
+from headrace.engine.ordering.state_signature import length, of_loader
+from headrace.engine.trainer.cores import most_lanes
 from headrace.engine.worker import generators
-from headrace.engine.worker.brought import Rows
+from headrace.fetching.elsewhere import Elsewhere
+from headrace.fetching.fetched import Rows
+from headrace.ondevice.pixels.choices import OnDevice
+from headrace.ondevice.pixels.prepared import Prepared, collated, of, prepared
+from headrace.ondevice.renderers import warm
 from headrace.plan.lookahead import USUAL
-from headrace.sched.acts import Arrangement
-from headrace.sched.story import RECORDS
-from headrace.trace.file import Recording
+from headrace.sched.epochs.trainer_commands import Arrangement
+from headrace.sched.ledger_story import RECORDS
+from headrace.staging.members import bulk_of
+from headrace.trace.trace_file import Recording
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ COUNTERS: dict[str, tuple[str, str, Callable[[Stats], float]]] = {
     "headrace.epochs": ("{epoch}", "Iterations started", lambda stats: stats.epochs),
     "headrace.batches": ("{batch}", "Batches delivered", lambda stats: stats.batches),
     "headrace.samples": ("{sample}", "Samples delivered", lambda stats: stats.samples),
-    "headrace.wait": ("s", "Time the consumer was blocked", lambda stats: stats.wait_seconds),
+    "headrace.wait": ("s", "Time the trainer was blocked", lambda stats: stats.wait_seconds),
     "headrace.slow": ("{sample}", "Samples over the threshold", lambda stats: stats.slow),
     "headrace.hand_offs": ("{hand-off}", "Places handed over", lambda stats: stats.hand_offs),
     "headrace.restarts": ("{worker}", "Workers replaced after their death", lambda stats: stats.restarts),

@@ -10,14 +10,14 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe, get_worker_info
 
-from headrace.engine.consumer.counters import LoaderCounters
-from headrace.engine.consumer.tracing import RunTrace, new_number
-from headrace.engine.staging.composition import in_bulk
-from headrace.engine.worker.observer import Observer
+from headrace.engine.trainer.counters import LoaderCounters
 from headrace.integrations import transfers
+from headrace.observing.observer import Observer
+from headrace.observing.tracing import RunTrace, new_number
 from headrace.sched.hand import Delivered
+from headrace.staging.composition import in_bulk
 from headrace.trace import session
-from headrace.trace.file import Recording
+from headrace.trace.trace_file import Recording
 
 
 def traced(loader: Any, path: str | os.PathLike[str] | None = None) -> "TracedLoader":

@@ -28,9 +28,9 @@ class LaneRates:
     rate: float
     """Samples finished per second."""
     waited: float
-    """Share of the period that the consumer was blocked, 0 to 1."""
+    """Share of the period that the trainer was blocked, 0 to 1."""
     occupancy: float
-    """Batches ready when the consumer came, over those that may be outstanding, 0 to 1."""
+    """Batches ready when the trainer came, over those that may be outstanding, 0 to 1."""
     running: float
     """Cores that the workers ran on."""
     queued: float
@@ -56,7 +56,7 @@ class LaneRates:
 
     @property
     def demanded(self) -> int:
-        """Lanes with which the consumer would not wait, if each brings as much as these did."""
+        """Lanes with which the trainer would not wait, if each brings as much as these did."""
         return ceil(self.lanes / max(1 - self.waited, 1e-3) - 0.05)
 
 
@@ -78,12 +78,12 @@ class QueueFormula:
 
 
 class Climb:
-    """Adds lanes while the consumer waits and the measured rate rises with them; takes back what did not pay.
+    """Adds lanes while the trainer waits and the measured rate rises with them; takes back what did not pay.
 
     From what the lanes used of the cores follows how many would fill them, so the first step is the whole way. The rate
     that it brought tells how many of them were of use; the others are taken back. A step that did not pay is not tried
     again for a while, then as a small one, and each time later, so a settled run stays settled. Lanes are given up one
-    by one when the consumer never waits and batches pile up (where one had to be taken back, the next is given up
+    by one when the trainer never waits and batches pile up (where one had to be taken back, the next is given up
     later), and all at once where the cores turn out to be full with fewer.
     """
 
@@ -127,13 +127,13 @@ class Climb:
             return observed.lanes
         self._calm = self._calm + 1 if observed.waited < self.IDLE and observed.occupancy > 0.8 else 0
         if observed.waited > self.WAITING:
-            return self._for_a_consumer_who_waits(observed, most)
+            return self._for_a_trainer_who_waits(observed, most)
         if self._calm >= self._caution and observed.lanes > 1:
             self._calm, self._given_up = 0, observed.lanes - 1
             return self._given_up
         return observed.lanes
 
-    def _for_a_consumer_who_waits(self, observed: LaneRates, most: int) -> int:
+    def _for_a_trainer_who_waits(self, observed: LaneRates, most: int) -> int:
         if observed.cpu < self.BUSY and observed.lanes < most:
             if observed.lanes == self._given_up:
                 self._caution, self._given_up = min(4 * self.PATIENCE, 2 * self._caution), 0

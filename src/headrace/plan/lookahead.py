@@ -10,7 +10,7 @@ USUAL = 2
 MOST = 8
 """More would hide samples that are slower still, and keep the samplers of stateful users ever further ahead."""
 HELD_UP_SECONDS = 0.02
-"""A consumer that waited for less was not held up by a slow sample."""
+"""A trainer that waited for less was not held up by a slow sample."""
 
 
 class Lookahead:
@@ -22,10 +22,10 @@ class Lookahead:
 
     @property
     def patience(self) -> float | None:
-        """Seconds after which a consumer that waits asks again; None where nothing would change."""
+        """Seconds after which a trainer that waits asks again; None where nothing would change."""
         return HELD_UP_SECONDS if self.batches < self._most else None
 
     def waited(self, seconds: float, idle: int, lanes: int) -> None:
-        """All that may be was drawn; the consumer waits, so long already; ``idle`` of the ``lanes`` have no work."""
+        """All that may be was drawn; the trainer waits, so long already; ``idle`` of the ``lanes`` have no work."""
         if seconds >= HELD_UP_SECONDS and 2 * idle >= lanes:
             self.batches = min(2 * self.batches, max(self._most, self.batches))

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from headrace.remote import messages
+from headrace.remote.lane_stream import GroupReader, Table
 from headrace.remote.messages import Head, Subject
-from headrace.remote.stream import GroupReader, Table
 
 PING_SECONDS = 1.0
 Exchange = Callable[[int, bytes], Awaitable[bytes]]

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 from headrace.core.errors import RemoteError
 from headrace.remote import messages
 from headrace.remote.carried import Carried
-from headrace.remote.driver import Driver, Started, joined
+from headrace.remote.lane_stream import GroupStream, Table, opened
 from headrace.remote.messages import Head
 from headrace.remote.placement import Place, Placement
-from headrace.remote.stream import GroupStream, Table, opened
+from headrace.remote.ray_driver import Driver, Started, joined
 
 JOIN_SECONDS = 60.0
 CONNECT_SECONDS = 5.0

@@ -10,17 +10,17 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from headrace.engine.fetcher import wire
-from headrace.engine.fetcher.arena import Arena
-from headrace.engine.fetcher.extents import Extents
-from headrace.engine.fetcher.outbox import Outbox
-from headrace.engine.fetcher.wire import NUMBER_LABEL, Arrived, MessageKind
+from headrace.fetching import wire
+from headrace.fetching.arena import Arena
+from headrace.fetching.extents import Extents
+from headrace.fetching.outbox import Outbox
+from headrace.fetching.wire import NUMBER_LABEL, Arrived, MessageKind
 from headrace.remote import messages
 from headrace.remote.crew import Crew
+from headrace.remote.fetch_orders import RemoteOrders
+from headrace.remote.lane_stream import Table
 from headrace.remote.messages import EntryKind, GroupKey, Head, Request
-from headrace.remote.orders import RemoteOrders
 from headrace.remote.owing import Owing
-from headrace.remote.stream import Table
 
 GATHER_SECONDS = 0.002
 LOOK_SECONDS = 0.25

@@ -9,19 +9,21 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
+from headrace.cache.backends.entry_word import ENCODED, NOWHERE
+from headrace.caching.plans import Plan
 from headrace.core.errors import RemoteError
 from headrace.core.options import Loading, Seeding
 from headrace.core.stats import RemoteUse
-from headrace.engine.consumer.counters import LoaderCounters
-from headrace.engine.consumer.supply.fetching import Fetcher
-from headrace.remote import bundle
+from headrace.engine.trainer.counters import LoaderCounters
+from headrace.fetching.fetcher import Fetcher
+from headrace.remote import shipped
+from headrace.remote.fetch_orders import RemoteOrders
 from headrace.remote.messages import GroupKey
-from headrace.remote.options import Ray
-from headrace.remote.orders import RemoteOrders
 from headrace.remote.placement import Place
-from headrace.remote.remade import Remade
+from headrace.remote.ray_options import Ray
+from headrace.remote.remade import Remade, RemadeStaged
 from headrace.remote.supply import Crowd, RemoteGroups
-from headrace.sched.acts import Arrangement
+from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.sched.source import Source
 
 
@@ -31,13 +33,10 @@ def hosts(loader: Any) -> "RayHosts":
         raise RemoteError("remote= needs Ray: pip install 'headrace[ray]'")
     refused = (
         (isinstance(loader.dataset, IterableDataset), "takes map-style datasets: a stream has no samples to give away"),
-        (loader.num_workers == 0, "needs workers on this host, which take up what comes: num_workers=1 or more"),
         (
             loader.loading.seeding is not Seeding.SAMPLE,
             "needs Loading(seeding=Seeding.SAMPLE): one seed for each sample",
         ),
-        (loader.cache is not None, "and cache= do not go together yet: leave one of them out"),
-        (loader.on_device is not None, "and on_device= do not go together yet: leave one of them out"),
     )
     for is_so, why in refused:
         if is_so:
@@ -67,6 +66,7 @@ class RayHosts:
         """Start without asking anything of anybody."""
         self._options, self._prefetch = options, loading.prefetch
         self.brings = partial(Remade, compares=options.compare, pickled=options.pickled)
+        self.brings_staged = partial(RemadeStaged, compares=options.compare, pickled=options.pickled)
         self._crowd = Crowd(loading.prefetch.memory, workers)
 
     @property
@@ -76,7 +76,7 @@ class RayHosts:
 
     def orders(self, dataset: Any, worker_init_fn: Any, workers: int, batch: int) -> RemoteOrders:
         """The orders of a fetcher that has samples made there. Raises ``RemoteError`` for what cannot travel."""
-        told = pickle.dumps(bundle.packed(dataset, worker_init_fn, _by_value, pickled=self._options.pickled))
+        told = pickle.dumps(shipped.packed(dataset, worker_init_fn, _by_value, pickled=self._options.pickled))
         return RemoteOrders(
             prefetch=self._prefetch,
             batch=batch,
@@ -99,10 +99,12 @@ class RayHosts:
         if fetcher.pid is None and not self._crowd.is_gone:
             fetcher.begin()
 
-        def key(index: Any) -> str:
+        def key(index: Any, plan: Plan | None) -> str:
             if type(index) not in {int, str}:
                 raise TypeError(index)
-            return GroupKey(*seeds, index).text()
+            # What is stored is read there and decoded at once: it is kept by whoever reads it here.
+            form = plan.keep if plan is not None and plan.keep != ENCODED else NOWHERE
+            return GroupKey(*seeds, index, form).text()
 
         return RemoteGroups(groups, fetcher, key, arrangement, displacement, self._crowd, counters)
 
@@ -122,6 +124,6 @@ class RayHosts:
 
 
 def _by_value(value: Any) -> bytes:
-    from headrace.remote.driver import by_value  # noqa: PLC0415  (imports Ray, for programs that define their dataset)
+    from headrace.remote.ray_driver import by_value  # noqa: PLC0415  (imports Ray, for programs that define their dataset)
 
     return by_value(value)

@@ -4,21 +4,21 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from headrace.cache import words as W
-from headrace.cache.codec import Corrupt
-from headrace.core.errors import RemoteError
-from headrace.engine.fetcher import wire
-from headrace.engine.fetcher.arena import Arena
-from headrace.engine.fetcher.wire import Arrived
-from headrace.engine.pixels.bundle import named
-from headrace.engine.staging.caching import Caching, read_plans
-from headrace.engine.staging.counts import Counter
-from headrace.engine.worker.brought import Brought
-from headrace.engine.worker.seeding import untouched
-from headrace.engine.worker.staged import ROW, Place, Staged
-from headrace.remote import entries
-from headrace.remote.messages import EntryKind
+from headrace.cache.backends import entry_word as W
+from headrace.cache.sample_entry.codec import Corrupt
 from headrace.cache.share import Share
+from headrace.caching.counts import Counter
+from headrace.caching.plans import Caching, read_plans
+from headrace.caching.staged import ROW, Place, Staged
+from headrace.core.errors import RemoteError
+from headrace.engine.worker.seeding import untouched
+from headrace.fetching import wire
+from headrace.fetching.arena import Arena
+from headrace.fetching.fetched import FetchedDataset
+from headrace.fetching.wire import Arrived
+from headrace.ondevice.pixels.bundle import named
+from headrace.remote import sample_entry
+from headrace.remote.messages import EntryKind
 
 
 class Intake:
@@ -29,7 +29,7 @@ class Intake:
         taken, since the user has said so.
         """
         self._arena, self._compares, self._pickled = arena, compares, pickled
-        self._codec = entries.codec()
+        self._codec = sample_entry.codec()
 
     def value(self, index: Any, place: Arrived, make: Callable[[], Any]) -> Any:
         """The value that came. ``make``: makes the same here. Raises ``RemoteError`` for what is not to be used."""
@@ -44,7 +44,7 @@ class Intake:
         if kind == EntryKind.PICKLED and self._pickled:
             return pickle.loads(entry)  # noqa: S301  (from this run's own lanes, and the user has said so)
         try:
-            value = entries.rebuilt(self._codec, bytearray(entry) if self._compares else entry)
+            value = sample_entry.rebuilt(self._codec, bytearray(entry) if self._compares else entry)
         except (Corrupt, ValueError) as error:
             raise RemoteError(
                 f"remote=: what came of sample {index!r} from another host makes no sense: {error}"
@@ -56,8 +56,8 @@ class Intake:
 
     def _compare(self, index: Any, value: Any, make: Callable[[], Any]) -> None:
         with untouched():
-            mine = entries.packed(self._codec, make())
-        if mine != entries.packed(self._codec, value):
+            mine = sample_entry.packed(self._codec, make())
+        if mine != sample_entry.packed(self._codec, value):
             raise RemoteError(
                 f"remote=: sample {index!r} made on another host is not the one that this host makes, with the same "
                 "code, versions and seed. Does the dataset read something that is another there, draw random numbers "
@@ -66,14 +66,15 @@ class Intake:
             )
 
 
-class Remade(Brought):
+class Remade(FetchedDataset):
     """``dataset[index]``, of what another host has made of it where there is something.
 
     What failed there is made here, where it raises as it always would, or does not.
     """
 
-    def __init__(self, dataset: Any, arena: Arena, *, compares: bool = True, pickled: bool = False) -> None:
+    def __init__(self, dataset: Any, arena: Arena | None, *, compares: bool = True, pickled: bool = False) -> None:
         super().__init__(dataset, None)
+        assert arena is not None
         self._intake = Intake(arena, compares=compares, pickled=pickled)
 
     def __call__(self, index: Any) -> Any:
@@ -95,12 +96,13 @@ class RemadeStaged(Staged):
         caching: Caching,
         counter: Counter,
         share: Share | None,
-        arena: Arena,
+        arena: Arena | None,
         *,
         compares: bool = True,
         pickled: bool = False,
     ) -> None:
         super().__init__(dataset, caching, counter, share)
+        assert arena is not None
         self._intake = Intake(arena, compares=compares, pickled=pickled)
 
     def reads(self, body: memoryview, count: int) -> list[Place]:

@@ -2,19 +2,18 @@
 
 import time
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from headrace.core.errors import RemoteError, StoreError
-from headrace.engine.consumer.counters import LoaderCounters
-from headrace.engine.consumer.supply.arriving import ArrivingGroups
-from headrace.engine.consumer.supply.fetching import Fetcher
-from headrace.engine.fetcher.wire import Arrived
+from headrace.engine.trainer.counters import LoaderCounters
+from headrace.fetching.arriving import AHEAD, ArrivingGroups, SampleKey
+from headrace.fetching.fetcher import Fetcher
+from headrace.fetching.wire import Arrived
 from headrace.remote import rule
 from headrace.remote.rates import LocalRates
 from headrace.remote.remade import settled
-from headrace.sched.acts import Arrangement
+from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.sched.hand import NotYet
 from headrace.sched.source import Group, Source
 
@@ -45,7 +44,7 @@ class Crowd:
         told = fetcher.facts.get("remote")
         if told is None or self.is_gone or not told["lanes"]:
             return 0
-        if not self.rates.is_known and counters.batches:
+        if not self.rates.is_known and counters.batches and self.workers:
             return 0
         # Lanes make a group together, each a part of it; one has a part in work, and another waits there.
         parts = -(-size // told["unit"])
@@ -53,7 +52,13 @@ class Crowd:
         room = max(1, int(self.memory / max(1.0, told["size"] * size)))
         ahead = max(2, self.workers)
         means = rule.Means(-(-2 * told["lanes"] // parts), made, told["trip"], ahead, room)
-        return rule.wanted(self.rates.demand(ready), means)
+        return rule.wanted(self._demand(self.rates, ready), means)
+
+    def _demand(self, rates: LocalRates, ready: int) -> rule.Demand:
+        """The trainer's demand. One without lanes leaves all to others, and waits for them until more is known."""
+        if self.workers:
+            return rates.demand(ready)
+        return rates.demand(ready)._replace(local=0.0) if rates.is_known else rule.Demand(0.0, 1.0, 0.0, ready)
 
     def patience(self, fetcher: Fetcher) -> float:
         """Seconds to wait for a group that should be here."""
@@ -100,7 +105,7 @@ class RemoteGroups(ArrivingGroups):
         self,
         groups: Source,
         fetcher: Fetcher,
-        key: Callable[[Any], str],
+        key: SampleKey,
         arrangement: Arrangement,
         displacement: int,
         crowd: Crowd,
@@ -112,6 +117,7 @@ class RemoteGroups(ArrivingGroups):
         self._drawn = 0  # groups
         self._wanted = 0
         self._elsewhere = False  # where the group is made that is drawn next
+        self._own = range(0)  # numbers of the group drawn last of those to be made here
         self._waits: tuple[int, float] = (-1, 0.0)  # for which number, and since when
 
     def next(self) -> Group | NotYet | None:
@@ -123,7 +129,7 @@ class RemoteGroups(ArrivingGroups):
             self._take_back(self._arrivals.all_missing())
             group = super().next()
         if isinstance(group, Group) and self._crowd.rates is not None:
-            here = sum(not settled(place) for place in group.made_of)
+            here = sum(not settled(each[1] if type(each) is tuple else each) for each in group.made_of)
             self._crowd.rates.made_here(here / max(1, len(group.made_of)))
         return group
 
@@ -131,10 +137,8 @@ class RemoteGroups(ArrivingGroups):
         """Have as many groups made elsewhere as should be under way, and have one to make here."""
         self._pump()
         size = self._fetcher.batch
-        own = self._arrivals.here(None)
-        ready = self._arrivals.drawn - self._arrivals.missing - own
-        self._wanted = self._crowd.wanted(self._fetcher, self._counters, size, max(0, ready) // size)
-        while not self.is_drawn and (self._is_short or not self._arrivals.here(None)):
+        self._wanted = self._crowd.wanted(self._fetcher, self._counters, size, self._ready // size)
+        while not self.is_drawn and (self._is_short or self._lacks_own):
             self._elsewhere = self._is_short
             self._draw()
         self._pump()
@@ -145,10 +149,28 @@ class RemoteGroups(ArrivingGroups):
             self._crowd.hear(self._fetcher)
 
     @property
+    def _ready(self) -> int:
+        """Samples that other hosts have made, or a cache has, and that are not published."""
+        arrivals = self._arrivals
+        return arrivals.drawn - arrivals.missing - arrivals.held(self._own)
+
+    @property
     def _is_short(self) -> bool:
         """True if the next group should be made elsewhere: lanes here have the first ones of an epoch."""
-        under_way = -(-self._arrivals.missing // self._fetcher.batch)
-        return self._drawn >= FIRST * self._crowd.workers and under_way < self._wanted
+        if self._drawn < FIRST * self._crowd.workers:
+            return False
+        size = self._fetcher.batch
+        # Of groups that a cache has, none is under way: they are not drawn without end.
+        return -(-self._arrivals.missing // size) < self._wanted and self._ready // size <= AHEAD * self._wanted
+
+    @property
+    def _lacks_own(self) -> bool:
+        """True if the next group should be made here: lanes here have none. Without lanes, the trainer makes one where
+        nobody else makes any.
+        """
+        if not self._crowd.workers:
+            return not self._arrivals.drawn
+        return not self._arrivals.held(self._own)
 
     def _request(self, numbers: range, indices: list[Any]) -> None:
         """Have a group that was drawn made."""
@@ -156,6 +178,7 @@ class RemoteGroups(ArrivingGroups):
         if self._elsewhere:
             super()._request(numbers, indices)
         else:
+            self._own = numbers
             self._arrivals.arrive_at_once(numbers, None)
 
     def _arrived(self, place: Arrived) -> None:
@@ -190,4 +213,4 @@ class RemoteGroups(ArrivingGroups):
     def put_back(self, groups: list[list[Any]]) -> None:
         """See ``Source``."""
         super().put_back(groups)
-        self._drawn = 0
+        self._drawn, self._own = 0, range(0)

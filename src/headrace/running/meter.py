@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from headrace.engine.consumer.cores import machine
+from headrace.engine.trainer.cores import machine
 from headrace.running.orders import CommonEnd, ProcessReport, RunOrders
 
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import torch.utils.data
 import torch.utils.data.dataloader
 
-from headrace.engine.consumer.cores import automatic_workers
+from headrace.engine.trainer.cores import automatic_workers
 from headrace.integrations import torch_loader
 from headrace.loader import DataLoader as HeadraceLoader
 from headrace.running.meter import Meter

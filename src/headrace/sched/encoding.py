@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from headrace.sched import words as W
+from headrace.sched import ledger_layout as W
 
 
 def some(number: int) -> int:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headrace.sched import words as W
-from headrace.sched.words import Dims, Words
+from headrace.sched import ledger_layout as W
+from headrace.sched.ledger_layout import Dims, Words
 
 
 class Costs(NamedTuple):
@@ -86,7 +86,7 @@ class Gauges:
         return found
 
     def accounts(self, operations: int) -> list[list[int]]:
-        """The costs of so many operations, lane by lane: see ``headrace.plan.operations``."""
+        """The costs of so many operations, lane by lane: see ``headrace.plan.operation_costs``."""
         found = []
         for lane in range(self._w[W.LANES]):
             first = self._dims.account(lane)

@@ -1,5 +1,5 @@
 /* The ledger's hot operations: the same stores in the same order as their twins, lane.py, claims.py and filing.py,
- * consumer.py, publication.py and oversight.py.
+ * trainer.py, publication.py and oversight.py.
  *
  * Each one takes the run's lock, works on the words and lets the lock go, without touching a Python object in between:
  * whoever holds the lock never waits for an interpreter. Words are volatile, so a process that is killed anywhere has
@@ -497,7 +497,7 @@ static int ready(Ledger *l, i64 lane, i64 slot, i64 offset, i64 size, i64 failed
     return 0;
 }
 
-/* -- the consumer -- */
+/* -- the trainer -- */
 
 typedef struct { i64 *lanes; Py_ssize_t count; } Woken;
 
@@ -887,7 +887,7 @@ static PyObject *py_publish(PyObject *self, PyObject *const *args, Py_ssize_t co
     return woken_list(&woken, rc);
 }
 
-/* (slots) -> the first that is ready, or -1 once the consumer is noted as waiting for them */
+/* (slots) -> the first that is ready, or -1 once the trainer is noted as waiting for them */
 static PyObject *py_look(PyObject *self, PyObject *slots)
 {
     Ledger *l = initialized(self);

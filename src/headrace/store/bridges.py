@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from headrace.core.options import Prefetch
-from headrace.store.arrivals import arrivals
 from headrace.store.background import Background, following
 from headrace.store.base import Fetched, LocalStore, RemoteStore, Row, Session, Store
 from headrace.store.forwarded import Forwarded
+from headrace.store.in_flight import arrivals
 from headrace.store.owned import Owned
 from headrace.store.window import Window
 

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 from headrace.core.options import Prefetch, Retry
-from headrace.store.arrivals import arrivals
 from headrace.store.background import Background, following
 from headrace.store.base import Label, LocalStore, Lost, RemoteStore, Row, Session, Store
 from headrace.store.bridges import Threaded
 from headrace.store.forwarded import Forwarded
+from headrace.store.in_flight import arrivals
 from headrace.store.locate import open_store
 from headrace.store.owned import Owned
 from headrace.store.window import Window

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headrace.core.errors import IngestError
 from headrace.store.files import NoFile, read_file
-from headrace.store.ingest.identity import digest
+from headrace.store.ingest.derived_keys import digest
 from headrace.store.origin import Origin
 
 GONE, UNNAMED, REPLACED = "gone", "unnamed", "replaced"

@@ -6,7 +6,7 @@ from enum import Enum
 from headrace.core.options import Prefetch
 
 GAIN = 2.0
-"""Twice what the path holds: as much again waits, ready, for a consumer that takes it in bursts."""
+"""Twice what the path holds: as much again waits, ready, for a trainer that takes it in bursts."""
 PROBE_GAIN = 0.5  # whatever part of the goal was a queue is at least halved by each probe
 ROUND_S = 0.01
 ROUND_ARRIVALS = 256
@@ -40,7 +40,7 @@ class Window:
     made after that; then as much as the path holds is asked for at once, and the rest is opened gradually again. What
     arrives meanwhile says nothing about the rate.
 
-    A consumer that waits for every sample gets as many as the path carries, however many are requested. So once it has
+    A trainer that waits for every sample gets as many as the path carries, however many are requested. So once it has
     waited for the second batch as well as for the first, a window without a given size grows by one for every one
     consumed while it waits, until requests queue: on a long path the ramp alone would take seconds.
     """
@@ -110,7 +110,7 @@ class Window:
             self._open = self.goal
 
     def waited(self) -> None:
-        """The consumer waits for what comes next."""
+        """The trainer waits for what comes next."""
         self._waited = True
 
     def dropped(self) -> None:
@@ -118,7 +118,7 @@ class Window:
         self._outstanding -= 1
 
     def consumed(self, count: int = 1) -> None:
-        """Samples were handed to their consumer; those that were worked on first."""
+        """Samples were handed to their trainer; those that were worked on first."""
         self._outstanding -= count
         self._working = max(0, self._working - count)  # not everybody tells what is taken
         waited, self._waited = self._waited, False

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.trace.figures import Figures
-from headrace.trace.verdict import BUSY, CONSUMER, IN_TURN, INPUT, STARTUP, bottleneck
-from headrace.trace.words import part, seconds
+from headrace.trace.number_format import part, seconds
+from headrace.trace.verdict import BUSY, IN_TURN, INPUT, STARTUP, TRAINER, bottleneck
 
 WORTH = 0.05
 """Share of the time that a change must promise to save."""
@@ -49,18 +49,18 @@ def advise(figures: Figures) -> tuple[Advice, ...]:
 
 
 def no_workers(figures: Figures) -> Advice | None:
-    """Samples are made in the consumer's process while it waits."""
+    """Samples are made in the trainer's process while it waits."""
     if figures.workers or not figures.samples or figures.steady.wait_share <= WORTH:
         return None
     text = (
-        f"Samples are made in the consumer's own process, {figures.steady.wait_share:.0%} of its time. "
+        f"Samples are made in the trainer's own process, {figures.steady.wait_share:.0%} of its time. "
         "Workers make them meanwhile."
     )
     return Advice("num_workers=None", text)
 
 
 def needed_workers(figures: Figures) -> float:
-    """Workers that would make batches as fast as the consumer takes them, at the pace of those that were recorded."""
+    """Workers that would make batches as fast as the trainer takes them, at the pace of those that were recorded."""
     step = figures.steady.step.mean
     return 1.1 * figures.work.mean / step if step else math.inf
 
@@ -79,7 +79,7 @@ def filling_workers(figures: Figures) -> float:
 
 
 def wanted_workers(figures: Figures) -> int:
-    """Workers that the consumer needs, as far as cores allow; no more than ``MOST`` at once."""
+    """Workers that the trainer needs, as far as cores allow; no more than ``MOST`` at once."""
     return max(1, math.ceil(min(needed_workers(figures), filling_workers(figures), MOST) - ROUND))
 
 
@@ -97,7 +97,7 @@ def more_workers(figures: Figures) -> Advice | None:
     limit = "" if wanted >= needed - 1 or wanted == MOST or not figures.cores else f"; {wanted} fill the cores"
     text = (
         f"The {figures.workers} workers are busy {figures.busy:.0%} of the time and {reason}: a batch takes "
-        f"{seconds(figures.work.mean)} of work, the consumer needs one every {seconds(figures.steady.step.mean)}"
+        f"{seconds(figures.work.mean)} of work, the trainer needs one every {seconds(figures.steady.step.mean)}"
         f"{enough}{limit}."
     )
     return Advice(f"num_workers={wanted}", text)
@@ -139,7 +139,7 @@ def on_device(figures: Figures) -> Advice | None:
         f"{', '.join(repr(operation.name) for operation in moved)} are {share:.0%} of the work, and a GPU with JPEG "
         f"decoders can do them, if transforms and pictures are of the kind that it knows. The workers would then make "
         f"a batch every {seconds(left)}, and what reading headers and drawing takes, instead of "
-        f"{seconds(figures.work.mean / figures.workers)}; the consumer needs one every {seconds(step)}. With a GPU "
+        f"{seconds(figures.work.mean / figures.workers)}; the trainer needs one every {seconds(step)}. With a GPU "
         f"that decodes {each / pace:,.0f} pictures a second (an H200: {H200}) {gain}."
     )
     return Advice("device='cuda', on_device=True", text)
@@ -157,25 +157,25 @@ def cache(figures: Figures) -> Advice | None:
 
 
 def prefetch(figures: Figures) -> Advice | None:
-    """The consumer waits although workers have time: they may not run ahead far enough."""
+    """The trainer waits although workers have time: they may not run ahead far enough."""
     if bottleneck(figures) not in {INPUT, IN_TURN} or not figures.workers or figures.busy >= BUSY:
         return None
     now = figures.facts.get("prefetch")
     wanted = 2 * now if isinstance(now, int) and now > 0 else 4
     text = (
-        f"The consumer waits {figures.steady.wait_share:.0%} of the time while workers are idle {1 - figures.busy:.0%} "
+        f"The trainer waits {figures.steady.wait_share:.0%} of the time while workers are idle {1 - figures.busy:.0%} "
         "of it: more batches ahead even out samples that take longer."
     )
     return Advice(f"prefetch_factor={wanted}", text)
 
 
 def free_order(figures: Figures) -> Advice | None:
-    """The consumer waits for a batch while another one is there."""
+    """The trainer waits for a batch while another one is there."""
     blocked = figures.steady.blocked_share
     if figures.facts.get("in_order") is False or blocked < WORTH:
         return None
     text = (
-        f"For {blocked:.0%} of the time the consumer waited for the next batch in order while a later one was ready "
+        f"For {blocked:.0%} of the time the trainer waited for the next batch in order while a later one was ready "
         f"({figures.out_of_order:.0%} of the batches were ready early)."
     )
     return Advice("in_order=False", text)
@@ -226,12 +226,12 @@ def faster_start(figures: Figures) -> Advice | None:
 
 
 def transfer(figures: Figures) -> Advice | None:
-    """The consumer copies batches to a device, and does nothing else meanwhile."""
+    """The trainer copies batches to a device, and does nothing else meanwhile."""
     if figures.transfer < WORTH:
         return None
     pinned = figures.facts.get("pin_memory")
     text = (
-        f"The consumer waits {figures.transfer:.0%} of the time for copies to the device, "
+        f"The trainer waits {figures.transfer:.0%} of the time for copies to the device, "
         f"{seconds(figures.copies.mean)} each{', from page-locked memory' if pinned else ''}. From page-locked memory, "
         "and with non_blocking=True in .to(), they run beside the step. headrace's loader does both by itself with "
         "device='cuda'."
@@ -240,8 +240,8 @@ def transfer(figures: Figures) -> Advice | None:
 
 
 def fewer_workers(figures: Figures) -> Advice | None:
-    """The consumer never waits and most of the workers' time is idle."""
-    if bottleneck(figures) != CONSUMER or figures.workers < 2 or figures.facts.get("automatic") or figures.busy > 0.4:
+    """The trainer never waits and most of the workers' time is idle."""
+    if bottleneck(figures) != TRAINER or figures.workers < 2 or figures.facts.get("automatic") or figures.busy > 0.4:
         return None
     wanted = max(1, math.ceil(figures.workers * figures.busy / 0.7))
     if wanted >= figures.workers:

@@ -32,7 +32,7 @@ that was delivered before it. Where ``made`` is false nobody recorded its making
 
 
 def delivered(trace: Trace) -> Table:
-    """Every batch that a consumer got, run by run in the order of delivery."""
+    """Every batch that a trainer got, run by run in the order of delivery."""
     source = trace.batches
     order = np.lexsort((source["start"], source["run"]))
     source = source[order]
@@ -88,7 +88,7 @@ def _make(table: Table, parts: Table) -> None:
     table["made"] = made
     table["work"][made], table["begun"][made] = work[at], begun[at]
     table["ready"][made], table["maker"][made] = parts["end"][last], parts["stream"][last]
-    # A maker may note the end of its work just after the consumer has the batch.
+    # A maker may note the end of its work just after the trainer has the batch.
     table["ready"] = np.minimum(table["ready"], table["got"])
     table["delay"][made] = (table["got"] - table["ready"])[made]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.trace.file import record
 from headrace.trace.probe import Probe
 from headrace.trace.reader import Trace
-from headrace.trace.stream import TraceStream
+from headrace.trace.trace_file import record
+from headrace.trace.trace_stream import TraceStream
 
 REPEATS, ROUNDS = 500, 5
 

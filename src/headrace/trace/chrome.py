@@ -79,7 +79,7 @@ def _events(trace: Trace, offset: int, theirs: list[Any], *, coarse: bool) -> It
     for flow in flows(trace):
         fields = {"bp": "e", "name": "batch ready", "id": flow.number, "args": {"batch": flow.batch, "run": flow.run}}
         # An arrow belongs to the slice that its time falls into, and a slice's end is no part of it.
-        for phase, stream, time in (("s", flow.maker, flow.ready), ("f", flow.consumer, flow.got)):
+        for phase, stream, time in (("s", flow.maker, flow.ready), ("f", flow.trainer, flow.got)):
             yield _event(phase, time + offset - 1, **fields, **at(stream))
     for value in values(trace):
         process = trace.streams[value.stream].process

@@ -14,7 +14,7 @@ import numpy as np
 
 from headrace.core.errors import TraceError
 from headrace.trace.batches import delivered, following
-from headrace.trace.operations import by_operation
+from headrace.trace.operation_times import by_operation
 from headrace.trace.reader import Table, Trace
 from headrace.trace.select import loaders, of_runs
 from headrace.trace.spread import SECOND
@@ -134,7 +134,7 @@ def _quantities(trace: Trace) -> Iterator[tuple[tuple[str, str], Table]]:
     yield ("throughput", "1/s"), gaps
     yield ("wait", "s"), after["wait"] / SECOND
     yield ("delay", "s"), after["delay"][after["made"]] / SECOND
-    yield ("consumer's step", "s"), (after["asked"] - before["got"]) / SECOND
+    yield ("trainer's step", "s"), (after["asked"] - before["got"]) / SECOND
     yield ("batch preprocessing", "s"), made["work"] / SECOND
     yield ("batch, first sample to ready", "s"), (made["ready"] - made["begun"]) / SECOND
     firsts = np.append(True, batches["run"][1:] != batches["run"][:-1]) if len(batches) else np.empty(0, bool)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.trace.operations import OperationFigures, SlowSample
+from headrace.trace.operation_times import OperationFigures, SlowSample
 from headrace.trace.spread import Spread
 
 
@@ -36,12 +36,12 @@ class Steady:
     seconds: float
     rate: float
     step: Spread
-    """What the consumer did between two batches."""
+    """What the trainer did between two batches."""
     wait: Spread
     wait_share: float
     """Of the time."""
     waited_for: float
-    """Share of the batches that the consumer had to wait for noticeably."""
+    """Share of the batches that the trainer had to wait for noticeably."""
     lay_ready: float
     """Share of the batches that lay ready for as long."""
     wait_over_1ms: float
@@ -50,7 +50,7 @@ class Steady:
     delay_over_1ms: float
     delay_over_500ms: float
     blocked_share: float
-    """Share of the time that the consumer waited for a batch while a later one was ready."""
+    """Share of the time that the trainer waited for a batch while a later one was ready."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Lane:
     """Figures of a worker."""
 
     lane: int
-    """-1: the consumer's own process."""
+    """-1: the trainer's own process."""
     busy: float
     """Share of the time."""
     samples: int
@@ -114,7 +114,7 @@ class Figures:
     bytes_in: int
     bytes_out: int
     copies: Spread
-    """To a device: beside the consumer where the loader does it, in the consumer's own time where that does it."""
+    """To a device: beside the trainer where the loader does it, in the trainer's own time where that does it."""
     copied_bytes: int
     retries: int
     failures: int
@@ -138,7 +138,7 @@ class Figures:
 
     @property
     def transfer(self) -> float:
-        """Share of the time between the first batches and the last that the consumer itself copied to a device."""
+        """Share of the time between the first batches and the last that the trainer itself copied to a device."""
         own = self.copies.total if self.facts.get("torch") else 0.0
         return min(1.0, own / self.steady.seconds) if self.steady.seconds else 0.0
 

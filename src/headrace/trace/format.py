@@ -15,7 +15,7 @@ WIDE                 follows a SAMPLE_ID with the flag WIDE_INDEX: index | 0; wi
                      then the index is NO_INDEX where the key is all there is
 ROWS, ROWS_ID        a span; then batch | first row (32 bits), count: where the stream's last samples were written
 COLLATE, COLLATE_ID  a span; then batch | samples
-BATCH, BATCH_ID      a span: the consumer asked and got; then batch | samples (32 bits), ready (16), outstanding (16)
+BATCH, BATCH_ID      a span: the trainer asked and got; then batch | samples (32 bits), ready (16), outstanding (16)
 COPY, COPY_ID        a span: the batch on its way to the device; then batch | bytes
 SPAN, SPAN_ID        a span of the user's own; then number of its name | 0
 COUNTER, EVENT       time | number of its name (upper 16 bits), value (lower 48)

@@ -50,7 +50,7 @@ def timeline(trace: Trace, begin: float = 0.0) -> dict[str, Any]:
         if found["start"]:
             of_stream[stream] = _place(tracks, title(trace, stream), trace.streams[stream].process, found)
     arrows = [
-        [of_stream[flow.maker], flow.ready - first, of_stream[flow.consumer], flow.got - first]
+        [of_stream[flow.maker], flow.ready - first, of_stream[flow.trainer], flow.got - first]
         for flow in flows(shown)
         if flow.ready >= first
     ]

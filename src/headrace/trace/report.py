@@ -10,7 +10,7 @@ from headrace.trace.advice import Advice, advise
 from headrace.trace.batches import delivered, following
 from headrace.trace.calibrate import Calibration
 from headrace.trace.figures import Figures, FormFigures, Lane, RunFigures, Steady
-from headrace.trace.operations import operations, slow_samples
+from headrace.trace.operation_times import operations, slow_samples
 from headrace.trace.reader import Table, Trace
 from headrace.trace.select import Loader, loaders, of_runs
 from headrace.trace.spread import SECOND, Spread, computed, ratio, share, spread

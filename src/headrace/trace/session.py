@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.core.errors import TraceError
-from headrace.trace.file import Recording, record
 from headrace.trace.probe import Probe
+from headrace.trace.trace_file import Recording, record
 
 VARIABLE = "HEADRACE_TRACE"
 COUNTED = "HEADRACE_CALLGRIND"

@@ -8,7 +8,7 @@ import numpy as np
 
 from headrace.trace import format as F
 from headrace.trace.batches import delivered, making
-from headrace.trace.operations import COLLATE, WRITE, label
+from headrace.trace.operation_times import COLLATE, WRITE, label
 from headrace.trace.reader import Table, Trace
 
 
@@ -24,7 +24,7 @@ class Slice(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """A batch's way from the moment it was ready to the moment the consumer had it."""
+    """A batch's way from the moment it was ready to the moment the trainer had it."""
 
     number: int
     batch: int
@@ -32,7 +32,7 @@ class Flow(NamedTuple):
     ready: int
     maker: int
     got: int
-    consumer: int
+    trainer: int
 
 
 class Value(NamedTuple):
@@ -102,7 +102,7 @@ def values(trace: Trace) -> Iterator[Value]:
 def title(trace: Trace, stream: int) -> str:
     """A stream's title."""
     info = trace.streams[stream]
-    return f"worker {info.lane}" if info.role == "worker" else "consumer"
+    return f"worker {info.lane}" if info.role == "worker" else "trainer"
 
 
 def _mine(table: Table, stream: int, *fields: str) -> Iterator[tuple[Any, ...]]:

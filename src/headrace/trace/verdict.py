@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 
 from headrace.trace.figures import Figures
-from headrace.trace.words import part, seconds, size
+from headrace.trace.number_format import part, seconds, size
 
-INPUT, CONSUMER, TRANSFER, IN_TURN = "input", "consumer", "transfer", "in turn"
+INPUT, TRAINER, TRANSFER, IN_TURN = "input", "trainer", "transfer", "in turn"
 STARTUP, UNKNOWN = "start-up", "unknown"
 NOTICEABLE = 0.1
-"""The consumer may wait this share of the time before the input is called a bottleneck."""
+"""The trainer may wait this share of the time before the input is called a bottleneck."""
 BUSY = 0.85
 """Workers this busy never had to stop for want of room: whatever lay ready meanwhile, they are what is short."""
 MOSTLY = 0.5
-"""Waiting for more than this share of the time leaves nothing for the consumer to be a bottleneck in."""
+"""Waiting for more than this share of the time leaves nothing for the trainer to be a bottleneck in."""
 STARTING = 0.25
 """Waiting for first batches is the matter when it takes this share of all the time, and more than the rest of it."""
 MIXED = 0.2
@@ -21,10 +21,10 @@ ENOUGH = 5
 """Batches below which nothing is said about the steady state."""
 
 MEANING = {
-    INPUT: "The input is the bottleneck: the consumer waits for batches.",
-    CONSUMER: "The consumer is the bottleneck: batches wait for it.",
-    TRANSFER: "The transfer is the bottleneck: the consumer copies batches to the device for most of its time.",
-    IN_TURN: "Both are the bottleneck, in turn: batches pile up, then the consumer waits.",
+    INPUT: "The input is the bottleneck: the trainer waits for batches.",
+    TRAINER: "The trainer is the bottleneck: batches wait for it.",
+    TRANSFER: "The transfer is the bottleneck: the trainer copies batches to the device for most of its time.",
+    IN_TURN: "Both are the bottleneck, in turn: batches pile up, then the trainer waits.",
     STARTUP: "Start-up is the bottleneck: the time goes into waiting for the first batch.",
     UNKNOWN: "There are too few batches to tell.",
 }
@@ -54,7 +54,7 @@ def bottleneck(figures: Figures) -> str:
     if steady.batches < ENOUGH:
         return UNKNOWN
     if steady.wait_share <= NOTICEABLE:
-        return TRANSFER if figures.transfer > MOSTLY else CONSUMER
+        return TRANSFER if figures.transfer > MOSTLY else TRAINER
     rested = figures.workers > 0 and figures.busy < BUSY and steady.wait_share <= MOSTLY
     if rested and steady.waited_for <= 1 - MIXED and steady.lay_ready >= MIXED:
         return IN_TURN
@@ -68,7 +68,7 @@ def _evidence(figures: Figures) -> list[str]:
         found.append(f"First batches of the other epochs took {seconds(figures.epoch_starts)} together.")
     if steady.batches:
         found.append(
-            f"After that the consumer waited {steady.wait_share:.1%} of the time; "
+            f"After that the trainer waited {steady.wait_share:.1%} of the time; "
             f"{steady.waited_for:.0%} of {steady.batches} batches kept it waiting."
         )
         found.append(

@@ -15,7 +15,7 @@ from headrace.core.errors import StoreError, StoreRefused
 from headrace.store import Record, open_store, open_writable
 from headrace.store.ingest import ReadOptions, ingest
 from headrace.store.sqlite.database import Database
-from headrace.store.sqlite.store import SqliteStore
+from headrace.store.sqlite.sqlite_store import SqliteStore
 from headrace.testing.stores import fill, in_child, sample_records
 from tests.store.ingest.support import ROOT, class_folders, contents, manifest, picture
 
@@ -115,14 +115,14 @@ def test_an_interrupted_command_leaves_a_complete_file(tmp_path, url, sent, code
     program = (
         "import os, signal, sys\n"
         "from headrace.cli.__main__ import main\n"
-        "from headrace.store.ingest import job, run\n"
-        "run.COPIED = 64\n"
-        "ready, seen = job.Ingester._ready, []\n"
+        "from headrace.store.ingest import ingesting, work\n"
+        "ingesting.COPIED = 64\n"
+        "ready, seen = work.Ingester._ready, []\n"
         "def counted(ingester, item, loaded):\n"
         "    seen.append(item)\n"
         f"    if len(seen) == 100: os.kill(os.getpid(), {int(sent)})\n"
         "    return ready(ingester, item, loaded)\n"
-        "job.Ingester._ready = counted\n"
+        "work.Ingester._ready = counted\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
     class_folders(tmp_path / "in", 150)

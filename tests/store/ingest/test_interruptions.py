@@ -14,7 +14,7 @@ import pytest
 from headrace.core.errors import HeadraceError, StoreError, StoreUnavailable
 from headrace.store import open_store
 from headrace.store.ingest import Encoding, Working, ingest
-from headrace.store.ingest.job import Ingester
+from headrace.store.ingest.work import Ingester
 from tests.store.ingest.support import ROOT, class_folders, contents
 
 
@@ -100,7 +100,7 @@ def test_processes_store_what_one_would(tmp_path):
 
 def test_files_that_are_only_copied_are_read_by_threads(tmp_path, monkeypatch):
     """To start processes took longer than to copy thousands of files."""
-    monkeypatch.setattr("headrace.store.ingest.run.by_processes", None)
+    monkeypatch.setattr("headrace.store.ingest.ingesting.by_processes", None)
     made = class_folders(tmp_path / "in", 200)
     (tmp_path / "in" / "cat" / "bad.png").write_bytes(b"no picture")
     outcome = ingest(str(tmp_path / "in"), f"sqlite:///{tmp_path}/s.db", working=Working(workers=4))

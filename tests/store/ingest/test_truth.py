@@ -14,8 +14,7 @@ from PIL import Image
 import headrace
 from headrace.store import open_store
 from headrace.store.contents import Damaged, check_structure, extension
-from headrace.store.ingest import Encoding, Outcome, ReadOptions, Working, ingest
-from headrace.store.ingest import job as work
+from headrace.store.ingest import Encoding, Outcome, ReadOptions, Working, ingest, work
 from headrace.store.ingest.comparing import Comparison
 from headrace.store.ingest.outcome import IngestTally
 from headrace.store.pictures import Check, checked

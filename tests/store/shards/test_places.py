@@ -15,7 +15,7 @@ import pytest
 from headrace import store
 from headrace.core.errors import BadRow, BadStoreUrl, StoreRefused
 from headrace.store import Record
-from headrace.store.objects.driver import Bucket
+from headrace.store.objects.object_driver import Bucket
 from headrace.store.url import StoreUrl
 from headrace.testing.stores import StoreConformance, reader
 from tests.store.shards.web import serving

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import FilterError, SplitError
+from headrace.store.splits.assignment import ranks, split
 from headrace.store.splits.cut import cut
-from headrace.store.splits.division import ranks, split
-from headrace.store.splits.groups import Cells, Search, assigned
+from headrace.store.splits.grouping import Cells, Search, assigned
 from headrace.store.splits.shares import Shares
 from tests.selection import examples
 

@@ -8,8 +8,8 @@ import pyarrow.parquet
 import pytest
 
 from headrace.core.errors import SplitError
-from headrace.store.splits.division import split
-from headrace.store.splits.file import chosen, read
+from headrace.store.splits.assignment import split
+from headrace.store.splits.split_file import chosen, read
 
 FRAME = {
     "key": [f"k{i}" for i in range(100)],

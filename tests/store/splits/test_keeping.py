@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import SplitError
-from headrace.store.splits.division import split
-from headrace.store.splits.file import read
-from headrace.store.splits.keeping import changes
+from headrace.store.splits.assignment import split
+from headrace.store.splits.earlier import changes
+from headrace.store.splits.split_file import read
 from tests.selection import examples
 
 THREE = {"train": 0.8, "val": 0.1, "test": 0.1}

@@ -14,9 +14,9 @@ import pytest
 
 from headrace.core.errors import SplitError
 from headrace.store import parquet
-from headrace.store.splits.division import split
-from headrace.store.splits.file import FACTS, chosen, read
+from headrace.store.splits.assignment import split
 from headrace.store.splits.result import Splits
+from headrace.store.splits.split_file import FACTS, chosen, read
 from tests.malformed import ODD, bounded, check_line, damaged, edited
 
 KEYS = [f"k{i}" for i in range(60)]

@@ -14,9 +14,9 @@ from multiprocessing import get_context
 import numpy as np
 
 from headrace.trace import format as F
-from headrace.trace.file import Recording, record
 from headrace.trace.hardware.callgrind import measuring
 from headrace.trace.session import COUNTED
+from headrace.trace.trace_file import Recording, record
 
 TEXT = bytes(range(256)) * 512
 NUMBERS = np.random.default_rng(0).random(60_000)

@@ -7,9 +7,9 @@ import pytest
 
 from headrace.core.errors import TraceError
 from headrace.trace import format as F
-from headrace.trace.file import record
 from headrace.trace.hardware.perf import PerfSampler
 from headrace.trace.reader import Trace, read
+from headrace.trace.trace_file import record
 
 PROGRAM = Path(__file__).with_name("program.py")
 

@@ -105,7 +105,7 @@ class Layout:
         self.row_bytes = sum(leaf.row_bytes for leaf in self.leaves)
         self.plan = lru_cache(maxsize=64)(self._plan)
 
-    @cached_property  # of no use to the consumer
+    @cached_property  # of no use to the trainer
     def _columns(self) -> Columns:
         return _column_maker(self.shape)
 

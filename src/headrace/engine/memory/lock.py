@@ -12,7 +12,7 @@ from multiprocessing import reduction
 from typing import Any
 
 from headrace.engine.memory.reservation import Reservation
-from headrace.sched import twin
+from headrace.sched import native_ledger
 
 
 class Descriptor:
@@ -76,7 +76,7 @@ class Mutex:
 
     def __init__(self, memory: Reservation) -> None:
         """Use the mutex among the memory's words. Call ``make`` before any other process uses it."""
-        self._memory, self._mutex = memory, twin.mutex(memory.words)
+        self._memory, self._mutex = memory, native_ledger.mutex(memory.words)
 
     def make(self) -> None:
         """Free, whatever became of it. No process of an earlier run is left."""
@@ -106,7 +106,7 @@ class Mutex:
 
 def new_lock(memory: Reservation) -> Lock | Mutex:
     """A run's."""
-    if twin.module is None:
+    if native_ledger.module is None:
         return Lock()
     mutex = Mutex(memory)
     mutex.make()
@@ -114,7 +114,7 @@ def new_lock(memory: Reservation) -> Lock | Mutex:
 
 
 class Section:
-    """The consumer's: excludes the workers and this process's other threads."""
+    """The trainer's: excludes the workers and this process's other threads."""
 
     def __init__(self, lock: Lock | Mutex) -> None:
         self._lock, self._threads = lock, threading.RLock()

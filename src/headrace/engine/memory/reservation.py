@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace.core.errors import SlabError
 from headrace.engine.memory.limits import address_space, explained
-from headrace.sched.words import Dims
+from headrace.sched.ledger_layout import Dims
 
 BLOB = 8 << 20  # per group: pickled indices and errors
 RECORD = 256 << 10  # per slot: what its rows look like

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from headrace.engine.device.accelerator import Accelerator
+from headrace.devices.accelerator import Accelerator
 from headrace.engine.memory.reservation import Extent, Reservation
-from headrace.sched.slots import SlotView
+from headrace.sched.epochs.slots import SlotView
 
 Register = Callable[[int, int], None]
 """(address, size): page-lock this memory for a device."""

@@ -9,12 +9,12 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data._utils import collate as torch_collate
 
-from headrace.engine.memory import codec
+from headrace.engine.memory import pickled
 from headrace.engine.worker import failure, seeding
 from headrace.engine.worker.fitting import fitted
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.memory import WorkerMemory
-from headrace.engine.worker.observer import Observer
+from headrace.observing.observer import Observer
 
 COLLATION = 1  # salt: collation's random numbers are not those of the batch's first sample
 Allocate = Callable[[torch.Size, torch.dtype], torch.Tensor | None]
@@ -97,7 +97,7 @@ class Collator:
                 if self._seeded and seed is not None:
                     seeding.seed_sample(memory.facts.seed, memory.facts.slot_epoch(slot), seed, COLLATION)
                 began = time.monotonic_ns()
-                encoded = codec.EncodedObject(self._collated(samples, indices), memory.locate)
+                encoded = pickled.EncodedObject(self._collated(samples, indices), memory.locate)
                 offset, size = memory.write_object(slot, encoded), encoded.size
                 if self._stream is not None:
                     many = length_hint(samples)  # made in bulk they may be anything, an iterator say

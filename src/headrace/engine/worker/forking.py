@@ -18,7 +18,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
 from headrace.engine.memory.lock import Bell
-from headrace.engine.worker import process
+from headrace.engine.worker import worker_main
 from headrace.engine.worker.job import Job
 from headrace.sched.resume import Resume
 
@@ -41,7 +41,7 @@ def serve(channel: socket.socket, context: BaseContext, job: Job, workers: list[
     collects = gc.isenabled()
     gc.freeze()
     gc.disable()
-    process.set_name(NAME)
+    worker_main.set_name(NAME)
     ended = _ForkServer(channel, context, job, collects=collects).run()
     for worker in workers if ended else ():
         with suppress(OSError):  # it has ended
@@ -134,4 +134,4 @@ class _ForkServer:
         sys.stdout, sys.stderr = self._streams
         if self._collects:
             gc.enable()
-        process.main(job)
+        worker_main.main(job)

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.engine.fetcher.arena import Arena
+from headrace.cache.share import Share
+from headrace.caching.counts import Counter
+from headrace.caching.plans import Caching
 from headrace.engine.memory.lock import Bell, Lock, Mutex
 from headrace.engine.memory.reservation import Reservation
-from headrace.engine.staging.caching import Caching
+from headrace.fetching.arena import Arena
 from headrace.sched.resume import Resume
-from headrace.trace.file import Recording
+from headrace.trace.trace_file import Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +20,8 @@ class Wiring:
 
     memory: Reservation
     lock: Lock | Mutex
-    consumer: Bell
-    """Rung when something the consumer waits for is there."""
+    trainer: Bell
+    """Rung when something the trainer waits for is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,9 @@ class Task:
     arena: Arena | None
     """Where rows lie that were brought over a network, if some are."""
     brings: Callable[[Any, Arena | None], Any]
-    """Makes a ``Brought``, which makes samples of them."""
+    """Makes a ``FetchedDataset``, which makes samples of them."""
+    brings_staged: Callable[[Any, Caching, Counter, Share | None, Arena | None], Any]
+    """Makes a ``Staged``, which does so where there is a cache."""
     caching: Caching | None
     """The cache, if there is one."""
 

@@ -5,19 +5,19 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.engine.staging.members import bulk_of
+from headrace.caching.staged import Staged
 from headrace.engine.worker import failure, seeding
-from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.collation import Collator
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.memory import WorkerMemory
-from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.placing import Placer, Run
-from headrace.engine.worker.staged import Staged
-from headrace.sched import lanemachine as L
-from headrace.sched.acts import GO_ON
-from headrace.sched.moves import TakeRule
-from headrace.sched.pace import Pace
+from headrace.fetching.fetched import FetchedDataset
+from headrace.observing.observer import Observer
+from headrace.sched.epochs.trainer_commands import GO_ON
+from headrace.sched.lanes import lanemachine as L
+from headrace.sched.lanes.lane_messages import TakeRule
+from headrace.sched.lanes.pace import Pace
+from headrace.staging.members import bulk_of
 
 
 class _Refused(Exception):
@@ -28,7 +28,12 @@ class SampleMaker:
     """The loop of one worker: ask the machine, make samples, put them where they belong."""
 
     def __init__(
-        self, job: Job, memory: WorkerMemory, observer: Observer, refusal: bytes | None, brought: Brought | Staged
+        self,
+        job: Job,
+        memory: WorkerMemory,
+        observer: Observer,
+        refusal: bytes | None,
+        brought: FetchedDataset | Staged,
     ) -> None:
         """``refusal``: what every ticket fails with because the worker could not start properly.
 
@@ -59,7 +64,7 @@ class SampleMaker:
     def run(self) -> None:
         """Run until the stop flag is set."""
         doing: dict[type[L.LaneCommand], Callable[[Any], None]] = {
-            L.RingConsumer: lambda _: self._memory.consumer.ring(),
+            L.RingTrainer: lambda _: self._memory.trainer.ring(),
             L.Sleep: self._sleep,
             L.Make: self._make,
             L.MakeWhole: self._make_whole,

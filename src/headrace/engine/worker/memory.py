@@ -11,19 +11,19 @@ import numpy as np
 import torch
 
 from headrace.core.errors import SlabError
-from headrace.engine.memory import codec
+from headrace.engine.memory import pickled
 from headrace.engine.memory.layout import ALIGN, Layout
 from headrace.engine.memory.layouts import Layouts
 from headrace.engine.memory.lock import Mutex
 from headrace.engine.memory.reservation import BLOB
 from headrace.engine.worker import failure
 from headrace.engine.worker.job import Job
-from headrace.sched import twin
-from headrace.sched.lane import LaneLedger
-from headrace.sched.moves import File, RowSpan
+from headrace.sched import native_ledger
+from headrace.sched.lanes.lane_ledger import LaneLedger
+from headrace.sched.lanes.lane_messages import File, RowSpan
+from headrace.sched.lanes.streamlane import StreamLaneMachine
+from headrace.sched.ledger_story import LaneStory
 from headrace.sched.resume import Resume
-from headrace.sched.story import LaneStory
-from headrace.sched.streamlane import StreamLaneMachine
 
 NO_ROOM = BLOB - 4096
 """Where in a group's blob the error stands that is filed for those that find no room."""
@@ -41,8 +41,8 @@ class WorkerMemory:
     def __init__(self, job: Job) -> None:
         """Maps nothing new: the reservation came with the job."""
         self.reservation = memory = job.wiring.memory
-        self.lock, self.bell, self.consumer = job.wiring.lock, job.bell, job.wiring.consumer
-        kind = twin.NativeLane if isinstance(self.lock, Mutex) else LaneLedger
+        self.lock, self.bell, self.trainer = job.wiring.lock, job.bell, job.wiring.trainer
+        kind = native_ledger.NativeLane if isinstance(self.lock, Mutex) else LaneLedger
         self.ledger = kind(memory.words, memory.dims, job.lane, self.lock)
         self.facts = self.ledger.facts
         self.layouts = Layouts(memory)
@@ -109,7 +109,7 @@ class WorkerMemory:
             else:
                 view[first:end] = values
 
-    def write_object(self, slot: int, encoded: codec.EncodedObject) -> int:
+    def write_object(self, slot: int, encoded: pickled.EncodedObject) -> int:
         """An encoded object into a slot's free space; its offset there."""
         offset = self.ledger.reserve(slot, encoded.size, self.reservation.slot_bytes - ERROR_ROOM)
         self.check_room(offset + encoded.size)
@@ -119,10 +119,10 @@ class WorkerMemory:
 
     def write_error(self, slot: int, packed: bytes) -> tuple[int, int]:
         """The error that a batch is instead, into its slot; (offset, size)."""
-        encoded = codec.EncodedObject(packed)
+        encoded = pickled.EncodedObject(packed)
         offset = self.ledger.reserve(slot, encoded.size)
         if offset + encoded.size > self.reservation.slot_bytes:
-            encoded = codec.EncodedObject(failure.within(packed, ERROR_ROOM - 4096))
+            encoded = pickled.EncodedObject(failure.within(packed, ERROR_ROOM - 4096))
             offset = self.reservation.slot_bytes - ERROR_ROOM
         at = self.reservation.slot(slot) + offset
         encoded.write(self.reservation.bytes[at : at + encoded.size])
@@ -158,7 +158,7 @@ class WorkerMemory:
         """A sample another worker may have put into a slot; its tensors are views."""
         offset = self.facts.object_at(slot, row)
         if offset >= 0:
-            return codec.decode(self._seen(slot)[offset:], self._seen(slot))
+            return pickled.decode(self._seen(slot)[offset:], self._seen(slot))
         number = self.facts.layout(slot)
         layout, values = self.layouts.at(slot, number), []
         views = self.views(slot, number, layout)

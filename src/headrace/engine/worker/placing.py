@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headrace.core.errors import HeadraceError
-from headrace.engine.memory import codec
+from headrace.engine.memory import pickled
 from headrace.engine.memory.layout import Layout
 from headrace.engine.worker import failure
 from headrace.engine.worker.memory import WorkerMemory
-from headrace.sched.lanemachine import LaneMachine, WriteRows
-from headrace.sched.moves import RowSpan
-from headrace.trace.stream import TraceStream
+from headrace.sched.lanes.lane_messages import RowSpan
+from headrace.sched.lanes.lanemachine import LaneMachine, WriteRows
+from headrace.trace.trace_stream import TraceStream
 
 Run = tuple[int, Sequence[Any]]
 """Samples of consecutive positions, and the first of these."""
@@ -32,7 +32,7 @@ class Placer:
         self._runs: deque[Run] = deque()
         self._layout: tuple[int, Layout] | None = None
         self._columns: list[Sequence[Any]] | None = None  # what is to be written: the first samples, leaf by leaf
-        self._encoded: codec.EncodedObject | None = None  # or the first one as an object
+        self._encoded: pickled.EncodedObject | None = None  # or the first one as an object
         self._odd = 0  # so many of the first samples have a layout and do not fit it
 
     def take(self, runs: Iterable[Run]) -> None:
@@ -70,7 +70,7 @@ class Placer:
 
     def _place_object(self, position: int, sample: Any) -> None:
         try:
-            self._encoded = codec.EncodedObject(sample)
+            self._encoded = pickled.EncodedObject(sample)
         except HeadraceError as error:  # it cannot be sent
             self._refuse(position, error)
         else:
@@ -111,7 +111,7 @@ class Placer:
             self.size = layout.row_bytes
         else:
             values = [layout.sample(leaves) for leaves in zip(*columns, strict=True)]
-            objects = [self._memory.write_object(rows.slot, codec.EncodedObject(value)) for value in values]
+            objects = [self._memory.write_object(rows.slot, pickled.EncodedObject(value)) for value in values]
         return objects, self._record(rows, began)
 
     def _write_object(self, rows: RowSpan) -> None:

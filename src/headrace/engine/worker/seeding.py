@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from numpy import random as numpy_random  # here: numpy would only do so when it is first used, in every worker
 
-from headrace.engine.worker.identity import number
+from headrace.engine.worker.index_numbers import number
 
 _MASK = (1 << 64) - 1
 

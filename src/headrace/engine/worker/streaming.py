@@ -4,17 +4,17 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from headrace.engine.memory import codec
+from headrace.engine.memory import pickled
 from headrace.engine.worker import failure, generators
 from headrace.engine.worker.collation import Collator
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.memory import WorkerMemory
-from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stream import Stream
-from headrace.sched.lanemachine import RING, STOP
+from headrace.observing.observer import Observer
+from headrace.sched.epochs.streams import StreamBatch
+from headrace.sched.lanes.lanemachine import RING, STOP
+from headrace.sched.lanes.streamlane import MakeNext
 from headrace.sched.resume import Resume
-from headrace.sched.streamlane import MakeNext
-from headrace.sched.streams import StreamBatch
 
 
 class StreamMaker:
@@ -36,7 +36,7 @@ class StreamMaker:
         memory, machine, stream = self._memory, self._machine, self._observer.stream
         while (command := machine.next()) is not STOP:
             if command is RING:
-                memory.consumer.ring()
+                memory.trainer.ring()
             elif isinstance(command, MakeNext):
                 if stream is not None:
                     stream.run(memory.facts.first_run, time.monotonic_ns())
@@ -107,4 +107,4 @@ class StreamMaker:
         if not self._noted and after == (None, None, None):
             return -1
         self._noted = True
-        return self._memory.write_object(slot, codec.EncodedObject(after))
+        return self._memory.write_object(slot, pickled.EncodedObject(after))

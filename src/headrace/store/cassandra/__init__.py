@@ -1,5 +1,5 @@
 """Cassandra and ScyllaDB: one row per sample, many single-row reads in flight."""
 
-from headrace.store.cassandra.store import CassandraStore
+from headrace.store.cassandra.cassandra_store import CassandraStore
 
 __all__ = ["CassandraStore"]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from headrace.store.base import Kind, LabelKind
-from headrace.store.cassandra.options import Tables
+from headrace.store.cassandra.url_options import Tables
 from headrace.store.wording import quoted
 
 TYPES = {Kind.INTEGER: "bigint", Kind.NUMBER: "double", Kind.TEXT: "text", Kind.TRUTH: "boolean"}

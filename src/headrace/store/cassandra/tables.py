@@ -8,12 +8,12 @@ from typing import Any
 from headrace.core.errors import StoreRefused
 from headrace.core.options import Retry
 from headrace.store.base import Kind, LabelKind, Schema
-from headrace.store.cassandra import cql, driver
-from headrace.store.cassandra.options import options
-from headrace.store.cassandra.session import CassandraSession, TableShape, agreed, column_types, settled, shape_of
-from headrace.store.cassandra.writer import CassandraWriter
+from headrace.store.cassandra import cassandra_driver, cql
+from headrace.store.cassandra.cassandra_writer import CassandraWriter
+from headrace.store.cassandra.row_session import CassandraSession, TableShape, agreed, column_types, settled, shape_of
+from headrace.store.cassandra.url_options import options
 from headrace.store.columns import check_kinds, check_labels, chosen
-from headrace.store.driver_process.store import Listing
+from headrace.store.driver_process.driven_store import Listing
 from headrace.store.perseverance import Perseverance, each
 from headrace.store.provenance import Provenance
 from headrace.store.url import StoreUrl
@@ -47,7 +47,7 @@ class CassandraTables:
     async def connect(self) -> CassandraSession:
         connection = await self._connect(wide=True)
         try:
-            surer = driver.SURER.get(self._reach.consistency)
+            surer = cassandra_driver.SURER.get(self._reach.consistency)
             return await CassandraSession.prepared(connection, self._tables, self.name, surer)
         except BaseException:
             await connection.close()
@@ -59,8 +59,8 @@ class CassandraTables:
             shape = await shape_of(connection, self._tables, self.name)
             wanted = chosen(names, shape.kinds, self.name)
             rows = await self._scan(connection, shape, wanted[1:])
-        except driver.Failure as error:
-            raise driver.told(error, self.name) from error
+        except cassandra_driver.Failure as error:
+            raise cassandra_driver.told(error, self.name) from error
         rows.sort(key=lambda row: str(row[0]))
         found = {}
         for position, name in enumerate(wanted):
@@ -74,8 +74,8 @@ class CassandraTables:
             shape = await settled(lambda: self._whole_shape(connection))
             writer = CassandraWriter(connection, shape, self.name)
             await settled(lambda: writer.prepare(self._tables))
-        except driver.Failure as error:
-            raise driver.told(error, self.name) from error
+        except cassandra_driver.Failure as error:
+            raise cassandra_driver.told(error, self.name) from error
         writer.quorum = self._reach.consistency is None
         return writer
 
@@ -92,23 +92,23 @@ class CassandraTables:
                 raise StoreRefused.at(self.name, f"there is no table {tables.data!r}")
             cluster = (await connection.query(cql.CLUSTER)).first().as_tuple()[0]
             revision = await self._revision(connection) or await self._write_times(connection)
-        except driver.Failure as error:
-            raise driver.told(error, self.name) from error
+        except cassandra_driver.Failure as error:
+            raise cassandra_driver.told(error, self.name) from error
         columns = f"{tables.id_column}:{tables.label_column}:{tables.data_column}"
         return Provenance(f"cassandra:{cluster}:{named.as_tuple()[0]}:{columns}", revision)
 
-    async def _revision(self, connection: driver.Connection) -> str | None:
+    async def _revision(self, connection: cassandra_driver.Connection) -> str | None:
         try:
             prepared = await connection.create_prepared(cql.read_revision(self._tables))
-        except driver.NotThere:
+        except cassandra_driver.NotThere:
             return None
         statement = prepared.bind([])
         if self._reach.consistency is None:
-            statement.set_consistency(driver.LOCAL_QUORUM)
+            statement.set_consistency(cassandra_driver.LOCAL_QUORUM)
         found = (await connection.execute(statement)).first()
         return None if found is None else str(found.as_tuple()[0])
 
-    async def _write_times(self, connection: driver.Connection) -> str:
+    async def _write_times(self, connection: cassandra_driver.Connection) -> str:
         tables, shape = self._tables, await shape_of(connection, self._tables, self.name)
         if shape.labels is not LabelKind.NONE:  # of a row of which both are written, the label's time is the payload's
             source, id_column, column = tables.data, tables.id_column, tables.label_column
@@ -124,12 +124,16 @@ class CassandraTables:
         found = await self._everywhere(connection, text, COUNTED_ARCS, LABEL_PAGE)
         return f"{sum(count for count, _ in found)} rows up to {max(latest or 0 for _, latest in found)}"
 
-    async def _connect(self, *, wide: bool = False) -> driver.Connection:
+    async def _connect(self, *, wide: bool = False) -> cassandra_driver.Connection:
         """Reading samples takes all the connections the URL asks for; for the rest one per server will do."""
         reach = self._reach if wide else replace(self._reach, connections=1, io_threads=1)
-        return await driver.connect(reach, driver.Login(self._url.user, self._url.secret()), self.name)
+        return await cassandra_driver.connect(
+            reach, cassandra_driver.Login(self._url.user, self._url.secret()), self.name
+        )
 
-    async def _scan(self, connection: driver.Connection, shape: TableShape, wanted: list[str]) -> list[tuple[Any, ...]]:
+    async def _scan(
+        self, connection: cassandra_driver.Connection, shape: TableShape, wanted: list[str]
+    ) -> list[tuple[Any, ...]]:
         tables = self._tables
         if shape.has_metadata:
             source, id_column, page = tables.metadata, tables.metadata_id_column, METADATA_PAGE
@@ -146,7 +150,7 @@ class CassandraTables:
         return rows if shape.has_metadata else [row[: 1 + len(wanted)] for row in rows]
 
     async def _everywhere(
-        self, connection: driver.Connection, text: str, arcs: int, page: int
+        self, connection: cassandra_driver.Connection, text: str, arcs: int, page: int
     ) -> list[tuple[Any, ...]]:
         """The rows that a query about an arc gives for the whole ring, arc after arc."""
         prepared, again = await connection.create_prepared(text), Perseverance(self.name, Retry(), None)
@@ -164,19 +168,19 @@ class CassandraTables:
 
         return [row for part in await each(arc, cql.arcs(arcs), ARCS_AT_ONCE) for row in part]
 
-    async def _executed(self, connection: driver.Connection, statement: Any) -> Any:
+    async def _executed(self, connection: cassandra_driver.Connection, statement: Any) -> Any:
         try:
             return await connection.execute(statement)
-        except driver.Failure as error:
-            raise driver.told(error, self.name) from error
+        except cassandra_driver.Failure as error:
+            raise cassandra_driver.told(error, self.name) from error
 
     async def create(self, schema: Schema) -> None:
         try:
             await self._create(await self._connect(), schema)
-        except driver.Failure as error:
-            raise driver.told(error, self.name) from error
+        except cassandra_driver.Failure as error:
+            raise cassandra_driver.told(error, self.name) from error
 
-    async def _create(self, connection: driver.Connection, schema: Schema) -> None:
+    async def _create(self, connection: cassandra_driver.Connection, schema: Schema) -> None:
         tables = self._tables
         if (await connection.query(cql.KEYSPACE, [tables.keyspace])).first() is None:
             dc = self._reach.dc
@@ -193,15 +197,15 @@ class CassandraTables:
             await settled(partial(self._add, connection, name, schema.columns[name]))
         await agreed(connection)  # else the first rows go to servers that do not know the columns yet
 
-    async def _add(self, connection: driver.Connection, name: str, kind: Kind) -> None:
+    async def _add(self, connection: cassandra_driver.Connection, name: str, kind: Kind) -> None:
         try:
             await connection.query(cql.add_column(self._tables, name, kind))
-        except driver.Failure:
+        except cassandra_driver.Failure:
             # Another process may have added it in the meantime.
             if name not in await column_types(connection, self._tables.keyspace, self._tables.metadata):
                 raise
 
-    async def _whole_shape(self, connection: driver.Connection) -> TableShape:
+    async def _whole_shape(self, connection: cassandra_driver.Connection) -> TableShape:
         """The shape of tables that are both there."""
         shape = await shape_of(connection, self._tables, self.name)
         if not shape.has_metadata:

@@ -7,9 +7,9 @@ from typing import Any
 from headrace.core.errors import IngestError
 from headrace.store.base import Kind, LabelKind, Scalar
 from headrace.store.columns import CLASS, plain
+from headrace.store.ingest.item_source import Item, SourceShape
 from headrace.store.ingest.kinds import Guess, converted
-from headrace.store.ingest.options import ReadOptions
-from headrace.store.ingest.source import Item, SourceShape
+from headrace.store.ingest.source_options import ReadOptions
 from headrace.store.wording import one_line
 
 PATH, KEY = "path", "key"

@@ -9,8 +9,8 @@ from headrace.core.errors import IngestError, MissingDriver
 from headrace.store.base import Kind, LabelKind, Scalar
 from headrace.store.columns import CLASS
 from headrace.store.files import read_file
-from headrace.store.ingest.options import ReadOptions
-from headrace.store.ingest.source import IngestSource, Item, Loaded, SourceShape, Where
+from headrace.store.ingest.item_source import IngestSource, Item, Loaded, SourceShape, Where
+from headrace.store.ingest.source_options import ReadOptions
 
 SPLIT = "split"
 BATCH = 1000

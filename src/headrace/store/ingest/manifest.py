@@ -11,8 +11,8 @@ from headrace.core.errors import IngestError
 from headrace.store import parquet
 from headrace.store.files import read_file
 from headrace.store.ingest.fields import NO_TEXT, PATH, FieldShape, text_of
-from headrace.store.ingest.options import ReadOptions
-from headrace.store.ingest.source import IngestSource, Item, Loaded, SourceShape, Where
+from headrace.store.ingest.item_source import IngestSource, Item, Loaded, SourceShape, Where
+from headrace.store.ingest.source_options import ReadOptions
 from headrace.store.wording import one_line
 
 LABEL = "label"

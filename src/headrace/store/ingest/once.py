@@ -5,9 +5,9 @@ from contextlib import suppress
 
 from headrace.store.columns import plain
 from headrace.store.ingest.comparing import twice
-from headrace.store.ingest.identity import digest
+from headrace.store.ingest.derived_keys import digest
+from headrace.store.ingest.item_source import IngestSource, Item
 from headrace.store.ingest.outcome import IngestFailure, IngestTally
-from headrace.store.ingest.source import IngestSource, Item
 
 
 class Once:

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from headrace.core.errors import HeadraceError, IngestError, MissingDriver
-from headrace.store.ingest.job import Ingester, IngestJob
+from headrace.store.ingest.item_source import Item
 from headrace.store.ingest.outcome import IngestTally
-from headrace.store.ingest.source import Item
+from headrace.store.ingest.work import Ingester, IngestJob
 
 CHUNKS_PER_CORE = 8
 """Chunks in one Spark job: enough to even out, few enough that progress is seen and little is held here."""

@@ -10,8 +10,8 @@ from headrace.store.bridges import blocking
 from headrace.store.columns import CLASS, OWN, plain
 from headrace.store.folder import FolderStore
 from headrace.store.ingest.fields import PATH
-from headrace.store.ingest.options import ReadOptions
-from headrace.store.ingest.source import Item, Loaded, SourceShape, Where
+from headrace.store.ingest.item_source import Item, Loaded, SourceShape, Where
+from headrace.store.ingest.source_options import ReadOptions
 from headrace.store.locate import open_store
 from headrace.store.origin import NamingStore
 from headrace.store.url import StoreUrl

@@ -17,8 +17,8 @@ from typing import Any
 from headrace.core.errors import IngestError
 from headrace.store.columns import CLASS
 from headrace.store.ingest.fields import FieldShape
-from headrace.store.ingest.options import ReadOptions
-from headrace.store.ingest.source import IngestSource, Item, Loaded, SourceShape, Where
+from headrace.store.ingest.item_source import IngestSource, Item, Loaded, SourceShape, Where
+from headrace.store.ingest.source_options import ReadOptions
 from headrace.store.shards.tar import BadTar, members
 
 CLS, JSON, TEXT = "cls", "json", "txt"

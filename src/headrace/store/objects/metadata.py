@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import StoreRefused
 from headrace.core.options import Retry
-from headrace.store.objects.driver import Bucket
+from headrace.store.objects.object_driver import Bucket
 from headrace.store.perseverance import Perseverance
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from headrace.core.errors import StoreError
 from headrace.core.options import Retry
-from headrace.store.objects.driver import Bucket
+from headrace.store.objects.object_driver import Bucket
 from headrace.store.perseverance import Perseverance
-from headrace.store.shards.kept import KeptIndices
+from headrace.store.shards.kept_indices import KeptIndices
 from headrace.store.shards.shard import (
     Below,
     DamagedShard,

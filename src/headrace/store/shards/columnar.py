@@ -9,8 +9,8 @@ import numpy as np
 
 from headrace.core.errors import MissingDriver
 from headrace.store.base import Kind
-from headrace.store.shards.arrays import npy_of
 from headrace.store.shards.codecs import DENSEST, INFLATION, ROOM
+from headrace.store.shards.npy import npy_of
 from headrace.store.shards.pages import PagedColumn, without_statistics
 from headrace.store.shards.shard import DamagedShard
 

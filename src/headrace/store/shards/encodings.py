@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from headrace.store.base import Kind, Scalar
-from headrace.store.shards.arrays import npy, picture
+from headrace.store.shards.npy import npy, picture
 from headrace.store.shards.shard import DamagedShard
 
 NUMBERS = {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from headrace.store.base import Kind, Scalar
-from headrace.store.shards.arrays import npy, picture
+from headrace.store.shards.npy import npy, picture
 from headrace.store.shards.shard import DamagedShard
 
 KINDS = {"str": Kind.TEXT, "text": Kind.TEXT, "int": Kind.INTEGER, "float": Kind.NUMBER, "bool": Kind.TRUTH}

@@ -10,7 +10,7 @@ from headrace.store.base import Store
 from headrace.store.shards.brace_lists import is_list
 from headrace.store.shards.folder_place import FolderPlace
 from headrace.store.shards.formats import Format
-from headrace.store.shards.local import LocalShards
+from headrace.store.shards.local_shards import LocalShards
 from headrace.store.url import StoreUrl
 
 
@@ -42,10 +42,10 @@ def open_shards(url: StoreUrl) -> Store:
         if url.hosts or url.user or not url.path.strip("/"):
             raise BadStoreUrl(f"{url.redacted}: write {url.scheme}:///folder")
         return LocalShards(url, _format(known, url, names), FolderPlace(Path(folder)))
-    from headrace.store.objects.driver import Bucket  # noqa: PLC0415  (an extra)
+    from headrace.store.objects.object_driver import Bucket  # noqa: PLC0415  (an extra)
     from headrace.store.shards.bucket_place import BucketPlace  # noqa: PLC0415
-    from headrace.store.shards.kept import KeptIndices, usual_place  # noqa: PLC0415
-    from headrace.store.shards.remote import RemoteShards  # noqa: PLC0415
+    from headrace.store.shards.kept_indices import KeptIndices, usual_place  # noqa: PLC0415
+    from headrace.store.shards.remote_shards import RemoteShards  # noqa: PLC0415
 
     bucket = Bucket(url, where, known.options, folder)
     index = url.options.get("index")

@@ -32,7 +32,7 @@ def open_written(url: StoreUrl) -> "WrittenShards":
     reading = open_shards(url)
     if where == "file":
         return WrittenShards(reading, FolderTarget(Path(folder), url.redacted), what)
-    from headrace.store.objects.driver import Bucket  # noqa: PLC0415  (an extra)
+    from headrace.store.objects.object_driver import Bucket  # noqa: PLC0415  (an extra)
 
     return WrittenShards(reading, BucketTarget(Bucket(url, where, known.options, folder), url.redacted), what)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from headrace.core.errors import SplitError
 from headrace.store.splits.frame import Bools, Ints
-from headrace.store.splits.report import concerns
+from headrace.store.splits.split_report import concerns
 
 _FOLD = re.compile(r"fold(\d+)\.(train|val)")
 
@@ -66,7 +66,7 @@ class Splits:
 
         Raises ``SplitError``; ``MissingDriver`` where Parquet is asked for and pyarrow is not there.
         """
-        from headrace.store.splits.file import write  # noqa: PLC0415  (the file knows the value, not the other way)
+        from headrace.store.splits.split_file import write  # noqa: PLC0415  (the file knows the value, not the other way)
 
         write(self, path, force=force)
 

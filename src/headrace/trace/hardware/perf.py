@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from headrace.core.errors import TraceError
-from headrace.trace.hardware import events as E
+from headrace.trace.hardware import perf_events as E
 from headrace.trace.hardware import records as R
 
 _ATTR = struct.Struct("<IIQQQQQIIQQQQIi")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headrace.trace.hardware import events as E
+from headrace.trace.hardware import perf_events as E
 from headrace.trace.hardware import records as R
 from headrace.trace.hardware.join import join
 from headrace.trace.hardware.symbols import Function, resolved

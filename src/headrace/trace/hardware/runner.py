@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.core.errors import TraceError
-from headrace.trace.file import ANNOUNCED
 from headrace.trace.hardware.perf import PerfSampler
 from headrace.trace.hardware.profile import beside
 from headrace.trace.session import VARIABLE
+from headrace.trace.trace_file import ANNOUNCED
 
 EMPTY_S = 0.05
 """How often the rings are emptied: each holds what a processor says in a second at the highest useful rate."""

@@ -1,0 +1,1 @@
+"""Backends of a shared cache: shared memory with a disk behind it, and Redis."""

@@ -1,0 +1,1 @@
+"""Entries of a cache: samples as bytes and back, without pickle."""

@@ -1,1 +1,0 @@
-"""Supply of an epoch: rows of a store, entries of a cache."""

@@ -1,0 +1,1 @@
+"""Notes on samples while they are made: costs, operations, records of a trace."""

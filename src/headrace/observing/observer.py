@@ -1,0 +1,237 @@
+"""Notes on the samples a process makes: for the estimate of their costs, and for the trace."""
+
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from functools import partial
+from operator import getitem
+from typing import Any
+
+import numpy as np
+import torch
+
+from headrace.engine.worker.memory import WorkerMemory
+from headrace.observing.operations import Operations
+from headrace.plan import operation_costs
+from headrace.staging.members import key_of
+from headrace.staging.stages import Noted, Stages
+from headrace.staging.watching import Undo
+from headrace.trace import format as F
+from headrace.trace.probe import Probe
+from headrace.trace.session import count_instructions
+from headrace.trace.trace_file import Recording
+from headrace.trace.trace_stream import TraceStream
+
+Get = Callable[[Any], Any]
+CPU_WORTH_NS = 20_000
+"""While samples take less, they wait for nothing, and reading the CPU clock twice would cost a tenth of them."""
+TELL_NS = 100_000_000
+"""The account is for people to look at: it need not be newer than this."""
+
+
+class Observer:
+    """Looks at every sample of one process, without changing any. ``stream``: where it is recorded, if it is."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        recording: Recording | None,
+        memory: WorkerMemory | None = None,
+        *,
+        worker: int = -1,
+        run: int = 0,
+    ) -> None:
+        """``memory``: a worker's; without one this is torch's ``worker``, or the process that trains.
+
+        ``run``: what all samples are of, where several runs share a process.
+        """
+        self._run, self._dataset = run, dataset
+        self._facts = None if memory is None else memory.facts
+        lane = worker if memory is None else memory.number
+        self.probe = Probe(None if memory is None else memory.facts.operation)
+        self.stream: TraceStream | None = None
+        self.repeated = False
+        """Whether the next sample is made again, after a death."""
+        self._operations: Operations | None = None
+        self.undo: Undo = lambda: None
+        """Look no more."""
+        if recording is not None:
+            self._operations = Operations(dataset)
+            names = self._operations.names
+            self.stream = recording.stream()
+            self.stream.describe(F.STREAM_TEXT, {"role": "main" if lane < 0 else "worker", "lane": lane})
+            heads = self.stream.operations(names)
+            count_instructions(self.probe, names)
+            self.undo = self._operations.install(self.probe, heads)
+        self._retries = 0
+        self.tier = 0
+        """The form in which a cache had the sample being made."""
+        self._pending: list[int] = self.probe.marks if recording is None else []
+        known = 0 if self._operations is None else len(self._operations.names)
+        self._shared = None if memory is None else memory.facts.account(known)
+        self._account = [] if self._shared is None else self._shared.tolist()
+        self._told, self._news = time.monotonic_ns(), False
+
+    def getter(self) -> Get:
+        """``dataset[index]``, whose stages are seen."""
+        return partial(getitem, self._dataset) if self._operations is None else self._operations.getter()
+
+    def stages(self) -> Stages | None:
+        """The dataset's, seen; None where it is not made of stages, or nobody looks."""
+        return None if self._operations is None else self._operations.stages()
+
+    @property
+    def noted(self) -> Noted | None:
+        """The function that looks at a dataset's stages, if anybody does."""
+        return None if self._operations is None else self._operations.noted
+
+    def samples(self, get: Get) -> Get:
+        """``get``, noted."""
+        return get if self.stream is None else self._recorded(get, self.stream)
+
+    def bulk(self, get: Get) -> Get:
+        """``get``, which makes several samples in one call; the call's time is shared out evenly."""
+        stream = self.stream
+        if stream is None:
+            return get
+        probe, marks = self.probe, self.probe.marks
+
+        def noted(indices: list[Any]) -> Any:
+            probe.begin()
+            flags, cpu, start = F.FAILED, time.thread_time_ns(), time.monotonic_ns()
+            if self._run:
+                stream.run(self._run, start)
+            samples: Any = ()
+            try:
+                samples = get(indices)
+                flags = 0
+            finally:
+                share = (time.monotonic_ns() - start) // max(1, len(indices))
+                cpu = (time.thread_time_ns() - cpu) // max(1, len(indices))
+                at, known = 0, len(samples) if isinstance(samples, (list, tuple)) else 0
+                for position, index in enumerate(indices):
+                    size = size_of(samples[position]) if position < known else 0  # it may give fewer than asked for
+                    end = len(marks) * (position + 1) // len(indices) // 2 * 2  # operations are shared out evenly too
+                    begun = start + position * share
+                    stream.sample(index, begun, share, cpu, size, flags, marks[at:end])
+                    at = end
+            return samples
+
+        return noted
+
+    def items(self) -> Callable[[Iterator[Any]], Any]:
+        """``next``, noted; items are numbered as they come."""
+        if self.stream is None:
+            return next
+        number, iterator = -1, iter(())
+        recorded = self._recorded(lambda _: next(iterator), self.stream)
+
+        def item(source: Iterator[Any]) -> Any:
+            nonlocal iterator, number
+            iterator, number = source, number + 1
+            return recorded(number)
+
+        return item
+
+    def collated(self, batch: int, samples: int, start: int) -> None:
+        """The last ``samples`` became a batch in this process, which began at ``start`` and is done."""
+        if self.stream is not None:
+            elapsed = time.monotonic_ns() - start
+            self.stream.rows(batch, 0, samples, start, 0)
+            self.stream.collate(batch, samples, start, elapsed)
+
+    def brought(self, size: int, retries: int, began: int, took: int) -> None:
+        """The sample being made comes from ``size`` bytes that were asked for over a network at ``began``."""
+        self.probe.bytes_in += size
+        self._retries = retries
+        if self.stream is not None:
+            self.stream.span(F.NETWORK, began, took)
+
+    def tell(self, samples: int, size: int) -> None:
+        """Note that so many samples of about that many bytes were made; the account is brought up to date now and
+        then.
+        """
+        account, pending = self._account, self._pending
+        if size:  # of the first sample it is not known yet
+            operation_costs.count(account, 0, size, samples)
+        for at in range(0, len(pending), 2):
+            operation_costs.count(account, pending[at + 1] >> F.TAG_SHIFT, pending[at] & F.LENGTH)
+        pending.clear()
+        self._news = True
+        if time.monotonic_ns() - self._told > TELL_NS:
+            self.settle()
+
+    def settle(self) -> None:
+        """Bring the account up to date, for others to see."""
+        if self._news and self._shared is not None:
+            self._shared[:] = array("q", self._account)
+            self._told, self._news = time.monotonic_ns(), False
+
+    def _recorded(self, get: Get, stream: TraceStream) -> Get:
+        probe, marks, facts, pending, run = self.probe, self.probe.marks, self._facts, self._pending, self._run
+        begin, clock, cpu_clock, took = probe.begin, time.monotonic_ns, time.thread_time_ns, 0
+        usual = 0.0
+
+        def noted(what: Any) -> Any:
+            nonlocal took, usual
+            begin()
+            self._retries = self.tier = 0
+            cpu = cpu_clock() if took > CPU_WORTH_NS else 0
+            start = clock()
+            if run:
+                stream.run(run, start)
+            try:
+                sample = get(what)
+            except StopIteration:  # the end of a stream is no sample that failed
+                raise
+            except BaseException:
+                sizes = min(probe.bytes_in, F.MASK32) << 32
+                stream.sample(what, start, clock() - start, -1, sizes, F.FAILED, marks)
+                raise
+            took = elapsed = clock() - start
+            cpu = cpu_clock() - cpu if cpu else elapsed
+            flags = (F.REPEATED if self.repeated else 0) | self._retries << F.RETRIES_SHIFT | self.tier << F.TIER_SHIFT
+            if facts is not None:
+                if elapsed > facts.threshold > 0:
+                    flags |= F.SLOW
+                pending.extend(marks)
+            sizes = min(probe.bytes_in, F.MASK32) << 32 | size_of(sample)
+            # Half of the samples make it grow and half shrink, so it is about their median; it is low rather than high.
+            slow = elapsed > F.FAR * usual or flags & F.SLOW
+            usual = min(1.1 * usual or elapsed, elapsed) if elapsed > usual else max(0.9 * usual, elapsed)
+            stream.sample(what, start, elapsed, cpu, sizes, *(self._named(what, flags) if slow else (flags, marks)))
+            return sample
+
+        return noted
+
+    def _named(self, index: Any, flags: int) -> tuple[int, list[int]]:
+        """Flags and marks of a slow sample, with its key where it has one."""
+        assert self.stream is not None
+        marks = self.probe.marks
+        key = key_of(self._dataset, index) if type(index) is int and 0 <= index < F.NO_INDEX else None
+        return (flags, marks) if key is None else self.stream.keyed(key, flags, marks)
+
+
+_SIZES: dict[type, Callable[[Any], int]] = {
+    torch.Tensor: lambda tensor: tensor.nbytes,
+    np.ndarray: lambda array: array.nbytes,
+    tuple: lambda items: sum(map(_size, items)),
+    list: lambda items: sum(map(_size, items)),
+    dict: lambda items: sum(map(_size, items.values())),
+    bytes: len,
+    str: len,
+}
+
+
+def size_of(sample: Any) -> int:
+    """Bytes of the tensors, arrays and byte strings in a sample, about; 4 GiB at most."""
+    return min(_size(sample), F.MASK32)
+
+
+def _size(sample: Any) -> int:
+    kind = type(sample)
+    size = _SIZES.get(kind)
+    if size is None:  # once per class
+        size = next((known for base, known in _SIZES.items() if issubclass(kind, base)), lambda _: 0)
+        _SIZES[kind] = size
+    return size(sample)

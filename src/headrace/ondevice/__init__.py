@@ -1,0 +1,1 @@
+"""Pictures decoded and transformed on the device: workers bring bytes, the device makes pixels."""
