@@ -1,8 +1,8 @@
-"""A Ray cluster on loopback, in a process of its own: ``python -m tests.remote.cluster FOLDER PLAN`` until stdin is
-closed.
+"""A Ray cluster on loopback, in a process of its own until stdin is closed.
 
-``PLAN`` is JSON: for each node, by name, its ``cpus`` and, if it is bound to some, its ``cores``; a node has a resource of its
-own name. Says in one line of JSON where the cluster is and which processes it consists of, and again after each order.
+``python -m tests.remote.cluster FOLDER PLAN``: the plan is JSON, of each node, by name, its ``cpus`` and, where it is
+bound to some, its ``cores``. A node has a resource of its own name. Says in one line of JSON where the cluster is and
+what its processes are, and again after each order.
 """
 
 import json

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from headrace.caching.staged import Staged
 from headrace.caching.membership import Membership
+from headrace.caching.staged import Staged
 from headrace.core.options import Seeding, Skip
 from headrace.devices.accelerator import accelerator
 from headrace.devices.pinning import pinning

@@ -147,6 +147,12 @@ class Observer:
         if self.stream is not None:
             self.stream.span(F.NETWORK, began, took)
 
+    def made_elsewhere(self, node: str, size: int, began: int, took: int) -> None:
+        """The sample being made was made on another host, and asked for there at ``began``."""
+        self.probe.bytes_in += size
+        if self.stream is not None:
+            self.stream.span(F.ELSEWHERE + node, began, took)
+
     def tell(self, samples: int, size: int) -> None:
         """Note that so many samples of about that many bytes were made; the account is brought up to date now and
         then.

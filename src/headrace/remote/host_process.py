@@ -46,7 +46,8 @@ def _unpacked(orders: HostOrders) -> LaneWork:
     if differences:
         raise RuntimeError("samples made here could differ: " + "; ".join(differences))
     dataset, worker_init_fn = pickle.loads(bundle.packed)  # noqa: S301  (the same)
-    return LaneWork(dataset, worker_init_fn, orders.token, orders.first, orders.total, _pickled(bundle))
+    address, pickled = orders.address, _pickled(bundle)
+    return LaneWork(dataset, worker_init_fn, orders.token, orders.first, orders.total, address, pickled)
 
 
 def _pickled(bundle: DatasetBundle) -> Callable[[Any], bytes] | None:

@@ -15,13 +15,13 @@ import torch
 from torch.utils.data._utils import worker as torch_worker
 
 from headrace.cache.backends.entry_word import NOWHERE
-from headrace.cache.sample_entry.codec import NotKept
+from headrace.cache.entries.codec import NotKept
 from headrace.engine.worker import generators, seeding
 from headrace.engine.worker.failure import LEAVING
 from headrace.engine.worker.worker_main import set_name
 from headrace.remote import messages, sample_entry
-from headrace.staging.stages import Stages, staged
 from headrace.remote.messages import EntryKind, Head, Request, Subject
+from headrace.staging.stages import Stages, staged
 
 SHOW_SECONDS = 10.0
 """So long a stranger may take to show the token."""
@@ -38,6 +38,8 @@ class LaneWork:
     """The number of the first lane here, as ``worker_init_fn`` is told."""
     lanes: int
     """How many there are, of all hosts and the trainer's own."""
+    node: str
+    """The address of this one."""
     pickled: Callable[[Any], bytes] | None = None
     """Pickles what no entry can hold; None: that is refused."""
 
@@ -88,6 +90,7 @@ class ServingLane:
         """Start with nothing sent."""
         self._connection, self._work, self._number = connection, work, work.first + lane
         self._codec = sample_entry.codec()
+        self._node = work.node.encode()
         self._stages: Stages | None = None
         self._sends = threading.Lock()  # one message at a time
 
@@ -157,7 +160,7 @@ class ServingLane:
             if form:
                 stamp, value = self._stage(index, form)
                 try:
-                    return EntryKind.STAGE, sample_entry.packed(self._codec, (stamp, value))
+                    return EntryKind.STAGE, sample_entry.packed(self._codec, (stamp, value), self._node)
                 except NotKept:
                     seeding.seed_sample(wanted.seed, wanted.epoch, index)
             sample = self._work.dataset[index]
@@ -166,7 +169,7 @@ class ServingLane:
         except BaseException as error:  # noqa: BLE001  (the user's dataset; made again beside the trainer, which raises)
             return EntryKind.FAILED, f"{type(error).__name__}: {error}".encode("utf-8", "replace")
         try:
-            return EntryKind.VALUE, sample_entry.packed(self._codec, sample)
+            return EntryKind.VALUE, sample_entry.packed(self._codec, sample, self._node)
         except NotKept as error:
             return self._unfit(sample, error)
 

@@ -13,7 +13,6 @@ from headrace.cache.backends.entry_word import ENCODED, NOWHERE
 from headrace.caching.plans import Plan
 from headrace.core.errors import RemoteError
 from headrace.core.options import Loading, Seeding
-from headrace.core.stats import RemoteUse
 from headrace.engine.trainer.counters import LoaderCounters
 from headrace.fetching.fetcher import Fetcher
 from headrace.remote import shipped
@@ -110,17 +109,7 @@ class RayHosts:
 
     def count(self, fetcher: Fetcher, counters: LoaderCounters) -> None:
         """Bring what is known of other hosts into the counters."""
-        told, crowd = fetcher.facts.get("remote"), self._crowd
-        if told is not None:
-            counters.remote = RemoteUse(
-                samples=crowd.made,
-                given_back=crowd.given_back,
-                nodes=tuple(sorted(told["nodes"].items())),
-                lanes=0 if crowd.is_gone else told["lanes"],
-                by_ray=told["carried"],
-                bytes=crowd.bytes,
-                sample_seconds=told["made"],
-            )
+        self._crowd.count(fetcher, counters)
 
 
 def _by_value(value: Any) -> bytes:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.cache.backends import entry_word as W
-from headrace.cache.sample_entry.codec import Corrupt
+from headrace.cache.entries.codec import Corrupt
 from headrace.cache.share import Share
 from headrace.caching.counts import Counter
 from headrace.caching.plans import Caching, read_plans
@@ -16,6 +16,7 @@ from headrace.fetching import wire
 from headrace.fetching.arena import Arena
 from headrace.fetching.fetched import FetchedDataset
 from headrace.fetching.wire import Arrived
+from headrace.observing.observer import Observer
 from headrace.ondevice.pixels.bundle import named
 from headrace.remote import sample_entry
 from headrace.remote.messages import EntryKind
@@ -30,25 +31,28 @@ class Intake:
         """
         self._arena, self._compares, self._pickled = arena, compares, pickled
         self._codec = sample_entry.codec()
+        self.observer: Observer | None = None
 
     def value(self, index: Any, place: Arrived, make: Callable[[], Any]) -> Any:
         """The value that came. ``make``: makes the same here. Raises ``RemoteError`` for what is not to be used."""
-        entry = bytearray(self._arena.piece(place.offset, place.size))
-        kind = place.label
+        entry, kind = bytearray(self._arena.piece(place.offset, place.size)), place.label
         if kind == EntryKind.UNFIT:
             words = entry.decode("utf-8", "replace")
             raise RemoteError(
-                f"remote=: sample {index!r} cannot be carried from another host: it {words}. headrace.Ray(pickled=True) "
-                "has such samples carried as pickles"
+                f"remote=: sample {index!r} cannot be carried from another host: it {words}. "
+                "headrace.Ray(pickled=True) has such samples carried as pickles"
             )
         if kind == EntryKind.PICKLED and self._pickled:
             return pickle.loads(entry)  # noqa: S301  (from this run's own lanes, and the user has said so)
         try:
-            value = sample_entry.rebuilt(self._codec, bytearray(entry) if self._compares else entry)
+            sent = sample_entry.split(entry)
+            value = self._codec.rebuild(sent.layout, sent.body)
         except (Corrupt, ValueError) as error:
             raise RemoteError(
                 f"remote=: what came of sample {index!r} from another host makes no sense: {error}"
             ) from error
+        if self.observer is not None:
+            self.observer.made_elsewhere(sent.node.decode("ascii", "replace"), place.size, place.began, place.took)
         if self._compares:
             self._compares = False
             self._compare(index, value[1] if kind == EntryKind.STAGE else value, make)
@@ -77,13 +81,16 @@ class Remade(FetchedDataset):
         assert arena is not None
         self._intake = Intake(arena, compares=compares, pickled=pickled)
 
+    def watched_by(self, observer: Observer) -> None:
+        """See ``FetchedDataset``."""
+        super().watched_by(observer)
+        self._intake.observer = observer
+
     def __call__(self, index: Any) -> Any:
         """The sample. The random numbers of this process are seeded for it."""
         place, self.place = self.place, None
         if place is None or place.label == EntryKind.FAILED:
             return named(index, self._get(index))
-        if self._observer is not None:
-            self._observer.brought(place.size, place.retries, place.began, place.took)
         return named(index, self._intake.value(index, place, lambda: self._get(index)))
 
 
@@ -105,6 +112,11 @@ class RemadeStaged(Staged):
         assert arena is not None
         self._intake = Intake(arena, compares=compares, pickled=pickled)
 
+    def watched_by(self, observer: Observer) -> None:
+        """See ``Staged``."""
+        super().watched_by(observer)
+        self._intake.observer = observer
+
     def reads(self, body: memoryview, count: int) -> list[Place]:
         """See ``Staged``."""
         places = wire.read_places(body, count)
@@ -117,8 +129,6 @@ class RemadeStaged(Staged):
             self.place = None if plan is None else (plan, None)
             return super().__call__(index)
         self.place = None
-        if self._observer is not None:
-            self._observer.brought(place.size, place.retries, place.began, place.took)
         if place.label != EntryKind.STAGE:
             value = self._intake.value(index, place, lambda: self._get(index))
             self._counter.found(W.NOWHERE)

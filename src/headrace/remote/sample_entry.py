@@ -1,9 +1,9 @@
-"""A sample on its way between hosts: the layout and the body of a typed value, in one piece, as a cache would keep it."""
+"""A sample on its way between hosts: layout and body of a typed value in one piece, and the node it was made on."""
 
 import struct
 from pickle import PickleBuffer
 from types import EllipsisType
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.cache.entries.codec import ALIGN, Codec
 from headrace.cache.entries.parts import Body, Builder, Describer, Parts, Reading
@@ -11,7 +11,7 @@ from headrace.caching.images import ImageKind
 from headrace.caching.tensors import TensorKind
 from headrace.ondevice.pixels.bundle import HOLE, Picture
 
-_LAYOUT = struct.Struct("<I")
+_HEAD = struct.Struct("<IH")  # bytes of the layout, and of the node's name, which follow
 
 
 def codec() -> Codec:
@@ -19,36 +19,40 @@ def codec() -> Codec:
     return Codec([TensorKind(), ImageKind(), PictureKind()])
 
 
-def packed(codec: Codec, value: Any) -> bytearray:
-    """The entry of a value. Raises ``NotKept`` for what has none."""
+class Sent(NamedTuple):
+    """An entry, taken apart."""
+
+    layout: bytes
+    node: bytes
+    body: memoryview
+
+
+def packed(codec: Codec, value: Any, node: bytes = b"") -> bytearray:
+    """The entry of a value made on ``node``. Raises ``NotKept`` for what has none."""
     described = codec.describe(value)
-    begin = _begin(described.layout)
+    names = described.layout + node
+    begin = _begin(len(names))
     entry = bytearray(begin + described.size)
-    _LAYOUT.pack_into(entry, 0, len(described.layout))
-    entry[_LAYOUT.size : _LAYOUT.size + len(described.layout)] = described.layout
+    _HEAD.pack_into(entry, 0, len(described.layout), len(node))
+    entry[_HEAD.size : _HEAD.size + len(names)] = names
     described.write(memoryview(entry)[begin:], but_last=False)
     return entry
 
 
-def rebuilt(codec: Codec, entry: bytearray) -> Any:
-    """The value of an entry, which is its own from now on. Raises ``Corrupt`` or ``ValueError`` for what is none."""
-    return codec.rebuild(*split(memoryview(entry)))
-
-
-def split(entry: memoryview) -> tuple[bytes, memoryview]:
-    """Layout and body. Raises ``ValueError`` for what is no entry."""
-    if len(entry) < _LAYOUT.size:
+def split(entry: bytearray) -> Sent:
+    """The parts of an entry. Raises ``ValueError`` for what is none."""
+    if len(entry) < _HEAD.size:
         raise ValueError("an entry is too short")
-    (size,) = _LAYOUT.unpack_from(entry)
-    layout = bytes(entry[_LAYOUT.size : _LAYOUT.size + size])
-    if len(layout) != size or _begin(layout) > len(entry):
+    layout, node = _HEAD.unpack_from(entry)
+    middle, end, begin = _HEAD.size + layout, _HEAD.size + layout + node, _begin(layout + node)
+    if begin > len(entry):
         raise ValueError("an entry is too short")
-    return layout, entry[_begin(layout) :]
+    return Sent(bytes(entry[_HEAD.size : middle]), bytes(entry[middle:end]), memoryview(entry)[begin:])
 
 
-def _begin(layout: bytes) -> int:
-    """The place of the body, behind a layout."""
-    return -(-(_LAYOUT.size + len(layout)) // ALIGN) * ALIGN
+def _begin(names: int) -> int:
+    """The place of the body, behind layout and node of so many bytes."""
+    return -(-(_HEAD.size + names) // ALIGN) * ALIGN
 
 
 class PictureKind:

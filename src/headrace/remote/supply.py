@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from headrace.core.errors import RemoteError, StoreError
+from headrace.core.stats import RemoteUse
 from headrace.engine.trainer.counters import LoaderCounters
 from headrace.fetching.arriving import AHEAD, ArrivingGroups, SampleKey
 from headrace.fetching.fetcher import Fetcher
@@ -86,6 +87,20 @@ class Crowd:
         if told["gone"]:
             self.gone(told["gone"])
 
+    def count(self, fetcher: Fetcher, counters: LoaderCounters) -> None:
+        """Bring what is known of other hosts into the counters."""
+        told = fetcher.facts.get("remote")
+        if told is not None:
+            counters.remote = RemoteUse(
+                samples=self.made,
+                given_back=self.given_back,
+                nodes=tuple(sorted(told["nodes"].items())),
+                lanes=0 if self.is_gone else told["lanes"],
+                by_ray=told["carried"],
+                bytes=self.bytes,
+                sample_seconds=told["made"],
+            )
+
     def gone(self, why: str) -> None:
         """Note that nobody makes samples elsewhere any more."""
         if not self.is_gone:
@@ -131,6 +146,7 @@ class RemoteGroups(ArrivingGroups):
         if isinstance(group, Group) and self._crowd.rates is not None:
             here = sum(not settled(each[1] if type(each) is tuple else each) for each in group.made_of)
             self._crowd.rates.made_here(here / max(1, len(group.made_of)))
+            self._crowd.count(self._fetcher, self._counters)
         return group
 
     def ask(self) -> None:

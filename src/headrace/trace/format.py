@@ -66,6 +66,10 @@ FAR = 4
 """A sample that took this many times the median is slow, whatever the loader's threshold was."""
 NETWORK = "network"
 """The span from asking a store for a row to having it."""
+ELSEWHERE = "made on "
+"""Begins the name of the span from asking another host for a sample to having it: the address of its node follows. The
+sample whose record comes next in the stream is that one.
+"""
 RETRIES_SHIFT = 7  # five bits: how often fetching was tried again
 
 OPERATION, NAME, RUN_TEXT, STREAM_TEXT, KEY_TEXT = 1, 2, 3, 4, 5  # kinds of DEFINE
