@@ -2,8 +2,10 @@
 
 import time
 import warnings
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.core.errors import RemoteError, StoreError
 from headrace.core.stats import RemoteUse
@@ -12,7 +14,7 @@ from headrace.fetching.arriving import AHEAD, ArrivingGroups, SampleKey
 from headrace.fetching.fetcher import Fetcher
 from headrace.fetching.wire import Arrived
 from headrace.remote import rule
-from headrace.remote.rates import LocalRates
+from headrace.remote.rates import LaneSpeed, LocalRates
 from headrace.remote.remade import settled
 from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.sched.hand import NotYet
@@ -26,40 +28,65 @@ PATIENCE_SECONDS = 2.0
 """A group that is waited for and has not come is made here after so long, or twice what it should take."""
 
 
+BEHIND = 2
+"""Groups that could be given to lanes here, and are not taken: lanes have more than they can do."""
+
+
+class GroupShare(NamedTuple):
+    """The share of other hosts in the work."""
+
+    groups: int
+    """That should be under way, in whole ones."""
+    part: float
+    """Of each group, the share of its samples that they make."""
+
+
+NOTHING = GroupShare(0, 0.0)
+
+
 class Crowd:
     """The knowledge of a loader's other hosts, over its epochs."""
 
     def __init__(self, memory: int, workers: int) -> None:
         self.memory, self.workers = memory, workers
         self.rates: LocalRates | None = None
+        self.speed = LaneSpeed()
         self.given_back = self.made = self.bytes = 0
         self.told = 0  # of the news
         self.is_gone = False
 
-    def wanted(self, fetcher: Fetcher, counters: LoaderCounters, size: int, ready: int) -> int:
-        """Groups of ``size`` samples that should be under way elsewhere."""
+    def share(
+        self, fetcher: Fetcher, counters: LoaderCounters, size: int, ready: int, publishable: Callable[[], int]
+    ) -> "GroupShare":
+        """Others' share in groups of ``size`` samples, of which they have made ``ready``. ``publishable``: the groups
+        that could be given to lanes here.
+        """
         now = time.monotonic()
         if self.rates is None:
             self.rates = LocalRates(now, counters.batches, counters.wait_seconds)
-        self.rates.look(now, counters.batches, counters.wait_seconds)
+        rates, is_new = self.rates, self.rates.look(now, counters.batches, counters.wait_seconds)
         told = fetcher.facts.get("remote")
         if told is None or self.is_gone or not told["lanes"]:
-            return 0
-        if not self.rates.is_known and counters.batches and self.workers:
-            return 0
+            return NOTHING
+        if not rates.is_known and counters.batches and self.workers:
+            return NOTHING
         # Lanes make a group together, each a part of it; one has a part in work, and another waits there.
         parts = -(-size // told["unit"])
         made = max(1e-6, (told["made"] or UNKNOWN_SECONDS) * size / parts)
         room = max(1, int(self.memory / max(1.0, told["size"] * size)))
         ahead = max(2, self.workers)
         means = rule.Means(-(-2 * told["lanes"] // parts), made, told["trip"], ahead, room)
-        return rule.wanted(self._demand(self.rates, ready), means)
-
-    def _demand(self, rates: LocalRates, ready: int) -> rule.Demand:
-        """The trainer's demand. One without lanes leaves all to others, and waits for them until more is known."""
-        if self.workers:
-            return rates.demand(ready)
-        return rates.demand(ready)._replace(local=0.0) if rates.is_known else rule.Demand(0.0, 1.0, 0.0, ready)
+        if not self.workers:  # all is left to others, and waited for until more is known
+            demand = rates.demand(ready)._replace(local=0.0) if rates.is_known else rule.Demand(0.0, 1.0, 0.0, ready)
+            return GroupShare(rule.wanted(demand, means), 1.0)
+        demand = rates.demand(ready)
+        if rates.is_known and told["made"]:
+            lanes = max(1, int(counters.lane_changes.last))
+            demand = demand._replace(local=self.speed.of(lanes, told["made"]) / size)
+            if is_new:
+                behind, suffices = publishable() >= BEHIND, rule.part(demand) * size < 1
+                self.speed.learn(demand, is_behind=behind, suffices=suffices)
+        return GroupShare(rule.wanted(demand, means), rule.part(demand))
 
     def patience(self, fetcher: Fetcher) -> float:
         """Seconds to wait for a group that should be here."""
@@ -130,9 +157,11 @@ class RemoteGroups(ArrivingGroups):
         super().__init__(groups, fetcher, key, arrangement, displacement)
         self._crowd, self._counters = crowd, counters
         self._drawn = 0  # groups
-        self._wanted = 0
-        self._elsewhere = False  # where the group is made that is drawn next
-        self._own = range(0)  # numbers of the group drawn last of those to be made here
+        self._share = NOTHING
+        self._elsewhere = False  # whether others have part in the group that is drawn next
+        self._own: set[int] = set()  # numbers to be made here, and not published
+        self._later: deque[int] = deque()  # those of them that come among what others make: see ``_request``
+        self._credit = self._due = 0.0  # fractions of samples, to be drawn for lanes here, and to be given to them
         self._waits: tuple[int, float] = (-1, 0.0)  # for which number, and since when
 
     def next(self) -> Group | NotYet | None:
@@ -150,13 +179,16 @@ class RemoteGroups(ArrivingGroups):
         return group
 
     def ask(self) -> None:
-        """Have as many groups made elsewhere as should be under way, and have one to make here."""
+        """Have as many groups under way elsewhere as should be, and have one to make here."""
         self._pump()
-        size = self._fetcher.batch
-        self._wanted = self._crowd.wanted(self._fetcher, self._counters, size, self._ready // size)
+        size, publishable = self._fetcher.batch, self._arrivals.publishable
+        self._own = set(filter(self._arrivals.holds, self._own)) if self._own else self._own
+        self._share = self._crowd.share(self._fetcher, self._counters, size, self._ready // size, publishable)
         while not self.is_drawn and (self._is_short or self._lacks_own):
             self._elsewhere = self._is_short
             self._draw()
+        if self._later and (self._asked == 0 or not publishable()):
+            self._release(len(self._later))  # lanes here have nothing else to do
         self._pump()
 
     def _pump(self) -> None:
@@ -165,41 +197,68 @@ class RemoteGroups(ArrivingGroups):
             self._crowd.hear(self._fetcher)
 
     @property
+    def _asked(self) -> int:
+        """Samples that others were asked for, and that have not come."""
+        return self._arrivals.missing - len(self._later)
+
+    @property
     def _ready(self) -> int:
         """Samples that other hosts have made, or a cache has, and that are not published."""
-        arrivals = self._arrivals
-        return arrivals.drawn - arrivals.missing - arrivals.held(self._own)
+        return self._arrivals.here - (len(self._own) - len(self._later))
 
     @property
     def _is_short(self) -> bool:
-        """True if the next group should be made elsewhere: lanes here have the first ones of an epoch."""
-        if self._drawn < FIRST * self._crowd.workers:
+        """True if others should have part in the next group. Until rates are known, the first ones of an epoch are made
+        here.
+        """
+        size, share, rates = self._fetcher.batch, self._share, self._crowd.rates
+        if (rates is None or not rates.is_known) and self._drawn < FIRST * self._crowd.workers:
             return False
-        size = self._fetcher.batch
-        # Of groups that a cache has, none is under way: they are not drawn without end.
-        return -(-self._arrivals.missing // size) < self._wanted and self._ready // size <= AHEAD * self._wanted
+        if share.part * size < 1:
+            return False
+        # Of groups that a cache has, nothing is under way: they are not drawn without end.
+        return -(-self._asked // size) < share.groups and self._ready // size <= AHEAD * share.groups
 
     @property
     def _lacks_own(self) -> bool:
-        """True if the next group should be made here: lanes here have none. Without lanes, the trainer makes one where
-        nobody else makes any.
-        """
-        if not self._crowd.workers:
+        """True if the next group should be made here as a whole: lanes here have none, and no part of another."""
+        if self._share.groups and self._share.part * self._fetcher.batch >= 1:
             return not self._arrivals.drawn
-        return not self._arrivals.held(self._own)
+        return not (self._own if self._crowd.workers else self._arrivals.drawn)
 
     def _request(self, numbers: range, indices: list[Any]) -> None:
-        """Have a group that was drawn made."""
+        """Have a group that was drawn made: the first of its samples here, the others elsewhere.
+
+        Where batches are made of what comes first, those to be made here are given to lanes as others come: batches of
+        nothing else would keep lanes from taking up what is there.
+        """
         self._drawn += 1
+        here = len(numbers)
         if self._elsewhere:
-            super()._request(numbers, indices)
+            self._credit += (1 - self._share.part) * len(numbers)
+            here = min(here, int(self._credit))
+            self._credit -= here
+            super()._request(numbers[here:], indices[here:])
+        own = numbers[:here]
+        self._own.update(own)
+        if self._elsewhere and self._arrangement is Arrangement.FREE:
+            self._later.extend(own)
         else:
-            self._own = numbers
-            self._arrivals.arrive_at_once(numbers, None)
+            self._arrivals.arrive_at_once(own, None)
 
     def _arrived(self, place: Arrived) -> None:
         self._crowd.came(place)
         super()._arrived(place)
+        if self._later:
+            self._due += len(self._later) / max(1, self._asked)
+            due = int(self._due)
+            self._due -= due
+            self._release(due)
+
+    def _release(self, count: int) -> None:
+        """Let lanes have so many of the samples that are to be made here."""
+        for _ in range(min(count, len(self._later))):
+            self._arrivals.arrive(self._later.popleft(), None)
 
     def wakes(self) -> tuple[int, int]:
         """A descriptor, and events of it, by which more groups announce themselves. Whoever asks for it waits."""
@@ -221,7 +280,9 @@ class RemoteGroups(ArrivingGroups):
             self._take_back(missing)
 
     def _take_back(self, numbers: list[int]) -> None:
-        self._crowd.given_back += len(numbers)
+        self._crowd.given_back += len(set(numbers).difference(self._later))
+        self._later = deque(sorted(set(self._later).difference(numbers)))
+        self._own.update(numbers)
         self._fetcher.drop(numbers)
         for number in numbers:
             self._arrivals.arrive(number, None)
@@ -229,4 +290,10 @@ class RemoteGroups(ArrivingGroups):
     def put_back(self, groups: list[list[Any]]) -> None:
         """See ``Source``."""
         super().put_back(groups)
-        self._drawn, self._own = 0, range(0)
+        self._drawn = 0
+
+    def close(self) -> None:
+        """See ``Source``."""
+        super().close()
+        self._own.clear()
+        self._later.clear()
