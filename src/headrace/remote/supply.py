@@ -80,13 +80,14 @@ class Crowd:
             demand = rates.demand(ready)._replace(local=0.0) if rates.is_known else rule.Demand(0.0, 1.0, 0.0, ready)
             return GroupShare(rule.wanted(demand, means), 1.0)
         demand = rates.demand(ready)
-        if rates.is_known and told["made"]:
-            lanes = max(1, int(counters.lane_changes.last))
-            demand = demand._replace(local=self.speed.of(lanes, told["made"]) / size)
-            if is_new:
-                behind, suffices = publishable() >= BEHIND, rule.part(demand) * size < 1
-                self.speed.learn(demand, is_behind=behind, suffices=suffices)
-        return GroupShare(rule.wanted(demand, means), rule.part(demand))
+        if not rates.is_known or not told["made"]:
+            return GroupShare(rule.wanted(demand, means), 1.0)
+        lanes = max(1, int(counters.lane_changes.last))
+        demand = demand._replace(local=self.speed.of(lanes, told["made"]) / size)
+        part = rule.part(demand, told["lanes"] / told["made"] / size)
+        if is_new:
+            self.speed.learn(demand, is_behind=publishable() >= BEHIND, suffices=part * size < 1)
+        return GroupShare(rule.wanted(demand, means), part)
 
     def patience(self, fetcher: Fetcher) -> float:
         """Seconds to wait for a group that should be here."""
