@@ -170,13 +170,16 @@ def ready(arm: Supply, loader: Any, step: Step, patience: float = 60.0) -> None:
 
 def epoch(loader: Any, step: Step, device: str, until: float) -> int:
     """Batches of an epoch, or of what of it is delivered until then."""
-    batches = 0
+    batches, steps = 0, list[torch.cuda.Event]()
     for batch in loader:
         data = batch if batch.device.type == device else batch.to(device, non_blocking=True)
         step(data[:, : 3 * FEATURES].float())
         batches += 1
-        if device != "cpu" and batches % 2 == 0:
-            torch.cuda.current_stream().synchronize()  # as a trainer that looks at its loss: it is never far ahead
+        if device != "cpu":  # as a trainer that looks at the loss of the step before: it is never far ahead
+            steps.append(torch.cuda.Event())
+            steps[-1].record()
+            if len(steps) > 1:
+                steps.pop(0).synchronize()
         if time.perf_counter() > until:
             break
     return batches

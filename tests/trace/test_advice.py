@@ -227,7 +227,7 @@ def test_a_loader_that_does_well_gets_no_advice():
 def test_every_rule_is_asked():
     found = advice.advise(short(cores=4, blocked_share=0.2, runs=(run(0), run(1)), deaths=1))
     there = "device='cuda', on_device=True"
-    wanted = ["in_order=False", "operation 'decode'", there, "cache", "num_workers"]
+    wanted = ["in_order=False", "operation 'decode'", there, "cache", "remote=headrace.Ray(cpus=5)", "num_workers"]
     assert [one.setting for one in found] == wanted
 
 
