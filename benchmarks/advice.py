@@ -3,15 +3,20 @@
 Every workload is loaded with headrace's loader and the number of workers that it begins with; the report of that trace
 says what to set, which is set, and so again. The search tries 1 to 64 workers. Rates are samples per second over a few
 seconds, without the first batches; of two runs the faster one, since other programs only slow.
+
+A few are also recorded beside programs that keep every core busy: cores that others have are not to look like waiting,
+so that the advice is what it is without them.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import re
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +38,8 @@ BATCH = 16
 SEARCHED = (1, 2, 4, 8, 16, 32, 64)
 ROUNDS = 2
 WITHIN = 0.9
+BESIDE = ("computing", "half and half", "30 ms of waiting, no step")
+"""Workloads that are recorded beside other programs, too."""
 
 
 def compute(seconds: float) -> None:
@@ -144,6 +151,36 @@ def followed(load: Workload, settings: dict[str, Any], seconds: float) -> dict[s
     return changed
 
 
+def compute_for_ever() -> None:
+    """What another program does."""
+    while True:
+        compute(1.0)
+
+
+@contextmanager
+def others(count: int) -> Iterator[None]:
+    """So many programs beside this one."""
+    processes = [
+        multiprocessing.get_context("fork").Process(target=compute_for_ever, daemon=True) for _ in range(count)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def advised(name: str, seconds: float) -> tuple[int, int]:
+    """The workers that one round advises, alone and beside a program for each core."""
+    begins = {"num_workers": CASES[name].begins}
+    alone = followed(CASES[name], begins, seconds)["num_workers"]
+    with others(max(1, int(own_cores()))):
+        return alone, followed(CASES[name], begins, seconds)["num_workers"]
+
+
 def best_of(runs: int, measure: Callable[[], float]) -> float:
     """The highest of some measurements."""
     return max(measure() for _ in range(runs))
@@ -155,6 +192,8 @@ def run(report: Report, scope: Scope) -> None:
     headings = ["workload", "begins", "after 1", "after 2", "settings", "search", "of the best"]
     made = Table("Advice that is followed, samples/s", headings)
     report.tables.append(made)
+    beside = Table("Workers that one round advises", ["workload", "alone", "beside a program for each core"])
+    report.tables.append(beside)
     for name in shared(scope.chosen(CASES)):
         load = CASES[name]
         scope.say(name)
@@ -170,3 +209,8 @@ def run(report: Report, scope: Scope) -> None:
         report.checks.append(
             Check(f"{name}: two rounds, of the best of a search", rates[-1] / found[best], WITHIN, False)
         )
+        if name in BESIDE:
+            alone, busy = advised(name, seconds)
+            beside.add(name, alone, busy)
+            told = f"{name}: workers advised beside other programs, of those without"
+            report.checks.append(Check(told, min(alone, busy) / max(alone, busy), 0.75, False))

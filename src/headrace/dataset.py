@@ -77,6 +77,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         self._decode, self._augment, self._augment_both = decode, augment, augment_both
         self._split = split if isinstance(split, str) else None
         self._columns_in_order: dict[str, npt.NDArray[Any]] | None = None
+        self._told: str | None = None
         if isinstance(self.store, PreparedStore):
             self.store.prepare()
         self.keys: Sequence[str] = self._chosen(split, where)
@@ -205,7 +206,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         """The values by which a cache identifies each stage's results."""
         parts = cut(self.transform)
         return {
-            "fetch": (_StoredRows(self.store, self.keys), self._added, self._about, self._beside()),
+            "fetch": (_StoredRows(self), self._added, self._about, self._beside()),
             "decode": (self._decoder(), parts.kept, self.transforms is not None),
             "augment": (self._augment, self._augment_both, self.transforms, self.target_transform, parts.rest),
         }
@@ -218,6 +219,10 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         """The state that the store is in, if it says so."""
         return _provenance(self.store) if isinstance(self.store, Identified) else None
 
+    def note_revision(self, revision: str) -> None:
+        """Note the revision by which the rows were told apart."""
+        self._told = revision if self._reader is not self.store else None
+
     def store_standing(self, *, afresh: bool) -> Provenance | None:
         """The state of a store that is read right here, in whatever process this is, and stays open.
 
@@ -227,6 +232,14 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         if self._reader is not store or isinstance(store, Stamped) or not isinstance(store, Identified):
             return None
         return store.standing() if isinstance(store, LookedAt) and not afresh else store.provenance()
+
+    def told_revision(self) -> str | None:
+        """The revision by which rows behind a network were told apart last; None for others."""
+        return self._told
+
+    def is_told(self, revision: str) -> bool:
+        """True if the store behind a network is of this revision, or cannot say in one round trip."""
+        return not isinstance(self._reader, Blocking) or self._reader.revision() in {None, revision}
 
     def stamp(self, index: int) -> tuple[int, ...] | None:
         """The stamp that tells one state of a row from another, if the store gives each row one; see ``Stamped``."""
@@ -341,7 +354,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
 _OWN = frozenset(
     {
         *("store", "retry", "transform", "target_transform", "transforms", "keys", "_reader", "_decode", "_augment"),
-        *("_augment_both", "_split", "_columns_in_order", "_about", "_added", *STAGES),
+        *("_augment_both", "_split", "_columns_in_order", "_about", "_added", "_told", *STAGES),
     }
 )
 """Attributes that are told by what they are for."""
@@ -361,18 +374,20 @@ class _StoredRows:
     asked_seldom = True
     """Stores may lie behind a network."""
 
-    def __init__(self, store: Store, keys: Sequence[str]) -> None:
-        self._store, self._keys = store, keys
+    def __init__(self, dataset: StoreDataset) -> None:
+        self._dataset = dataset
 
     def cache_fingerprint(self) -> tuple[str, str, list[str]]:
-        if not isinstance(self._store, Identified):
+        store = self._dataset.store
+        if not isinstance(store, Identified):
             raise CacheError(
-                f"{self._store.name} does not say which store it is and in which state, so a cache could give rows of "
+                f"{store.name} does not say which store it is and in which state, so a cache could give rows of "
                 "another: give it a method `provenance()` that returns a headrace.store.Provenance, or derive from "
                 "StoreDataset and tell the rows apart in `cache_fingerprint()`"
             )
-        found = _provenance(self._store)
-        return found.identity, found.revision, list(self._keys)
+        found = _provenance(store)
+        self._dataset.note_revision(found.revision)
+        return found.identity, found.revision, list(self._dataset.keys)
 
 
 def _provenance(store: Identified) -> Provenance:

@@ -39,6 +39,7 @@ class Place:
         backend = self.backend(samples, size, title)
         if backend.division() is None:
             assert backend.divide(DivisionRecord(0, parts, fixed=False, before=parts), None)
+        self._open += [] if disk is None else [disk]
         return Share(backend, disk, SCOPES, size, unit, Need())
 
     def close(self):

@@ -211,6 +211,19 @@ class TestInSharedMemory:
             memory.backend()
         path.chmod(0o700)
 
+    def test_nothing_is_written_where_another_user_was_first(self, memory, tmp_path):
+        """Names are known beforehand, and so are the numbers of processes."""
+        path, letter = shm.path_of(memory.namespace), tmp_path / "letter"
+        letter.write_text("mine")
+        path.mkdir()
+        path.chmod(0o777)
+        for name in (f".{os.getpid()}", "cache", "room", "lock"):
+            (path / name).symlink_to(letter)
+        with pytest.raises(CacheError, match="not private"):
+            memory.backend()
+        assert letter.read_text() == "mine"
+        assert not (path / "cache").exists() or (path / "cache").is_symlink()
+
     def test_another_size_is_refused(self, memory):
         memory.backend()
         with pytest.raises(CacheError, match="1048576 bytes"):

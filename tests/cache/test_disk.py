@@ -1,5 +1,7 @@
 """A directory on a disk, as the level below memory."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -15,12 +17,25 @@ from tests.cache.places import described, value
 TITLE = "0" * 16
 
 
+@pytest.fixture
+def open_disk():
+    """Opens a directory, and closes it after the test."""
+    with contextlib.ExitStack() as closing:
+
+        def make(path):
+            made = Disk(path, TITLE, 1 << 20)
+            closing.callback(made.close)
+            return made
+
+        yield make
+
+
 def entry(sample):
     return Entry(sample, W.word(W.DECODED, 8192, disk=True))
 
 
-def test_entries_are_found_once_they_are_settled(tmp_path):
-    below, content = Disk(tmp_path, TITLE, 1 << 20), np.arange(5000, dtype=np.uint8)
+def test_entries_are_found_once_they_are_settled(tmp_path, open_disk):
+    below, content = open_disk(tmp_path), np.arange(5000, dtype=np.uint8)
     one, two = entry(1), entry(2)
     assert below.aside(one, [content]).settle()
     assert below.read(one).tobytes() == content.tobytes()
@@ -31,8 +46,8 @@ def test_entries_are_found_once_they_are_settled(tmp_path):
     assert list(below.listed()) == []
 
 
-def test_what_somebody_who_died_was_writing_is_deleted(tmp_path):
-    below = Disk(tmp_path, TITLE, 1 << 20)
+def test_what_somebody_who_died_was_writing_is_deleted(tmp_path, open_disk):
+    below = open_disk(tmp_path)
     below.aside(entry(1), [bytes(10)])
     assert list(tmp_path.rglob("*.part"))
     assert list(below.listed()) == []
@@ -45,8 +60,8 @@ def test_a_place_that_cannot_be_had_is_named(tmp_path):
         Disk(tmp_path / "file", TITLE, 1 << 20)
 
 
-def test_a_disk_that_is_gone_takes_nothing(tmp_path):
-    below = Disk(tmp_path / "gone", TITLE, 1 << 20)
+def test_a_disk_that_is_gone_takes_nothing(tmp_path, open_disk):
+    below = open_disk(tmp_path / "gone")
     disk.clear(tmp_path / "gone")
     assert below.aside(entry(1), [bytes(10)]) is None
     assert below.read(entry(1)) is None
@@ -77,6 +92,35 @@ def test_a_directory_that_others_may_write_to_is_refused(tmp_path):
     (tmp_path / "1" / TITLE).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CacheError, match="not private to this user"):
         Disk(tmp_path / "1", TITLE, 1 << 20)
+
+
+def test_a_directory_that_somebody_exchanges_is_not_followed(tmp_path, open_disk):
+    """Whoever may write to the directory above can put another one in its place, with entries that they made."""
+    below, content = open_disk(tmp_path), b"x" * 8192
+    own, forged, later = entry(1), entry(2), entry(3)
+    assert below.aside(own, [content]).settle()
+    (tmp_path / TITLE).rename(tmp_path / "away")
+    for each in (own, forged):
+        place = tmp_path / TITLE / f"{each.sample:02x}" / f"{each.sample:x}-{each.word:x}"
+        place.parent.mkdir(parents=True)
+        place.write_bytes(b"y" * 8192)
+    assert below.read(own).tobytes() == content
+    assert below.read(forged) is None
+    assert below.aside(later, [content]).settle()
+    assert not list((tmp_path / TITLE).glob("*/3-*"))
+
+
+def test_clearing_deletes_nothing_but_entries(tmp_path, open_disk):
+    """A server says which directories to clear."""
+    assert open_disk(tmp_path).aside(entry(1), [bytes(8192)]).settle()
+    mine = [tmp_path / name for name in ("f" * 16, f"{TITLE}/notes", f"{TITLE}/01/letter.txt", f"{'e' * 16}/ab/mine")]
+    for path in mine:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    (tmp_path / ("d" * 16)).symlink_to(tmp_path / ("e" * 16))
+    assert disk.clear(tmp_path) == 8192
+    assert [path.read_text() for path in mine] == ["mine"] * len(mine)
+    assert not list(tmp_path.rglob("1-*"))
 
 
 def test_what_is_spoilt_stays_so_when_memory_is_cleared(tmp_path, name):

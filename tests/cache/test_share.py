@@ -439,9 +439,8 @@ def test_a_disk_takes_what_memory_has_no_room_for(place, tmp_path):
 
 
 def test_a_disk_outlives_the_table(tmp_path):
-    disk = Disk(tmp_path / "disk", "0" * 16, 8 << 20)
     for round_ in range(2):
-        place = Place(None)
+        place, disk = Place(None), Disk(tmp_path / "disk", "0" * 16, 8 << 20)
         try:
             share = place.share(unit(1), SAMPLES, disk=disk)
             share.adopt()

@@ -8,6 +8,8 @@ import pytest
 from headrace.cli.__main__ import main
 from headrace.core.errors import SplitError
 from headrace.dataset import StoreDataset
+from headrace.store.locate import open_store
+from headrace.store.sqlite import SqliteStore
 from tests.cli.test_store_commands import run
 from tests.store.ingest.support import class_folders, manifest, picture
 from tests.store.test_shards import write_mds
@@ -64,6 +66,29 @@ def test_rows_are_listed_and_shown_whatever_the_store(url, capsys, tmp_path):
     assert code == 0
     assert "6 rows, 5 not shown: --limit 0 shows all" in out
     assert first["key"] in out
+
+
+def test_a_few_rows_are_seen_without_reading_all(url, capsys, monkeypatch):
+    store = type(open_store(url))
+    reads_parts = not url.startswith("wds")  # whose metadata are files beside the samples
+    keys = [each["key"] for each in told(capsys, "ls", url)["samples"]]
+    if reads_parts:
+        monkeypatch.setattr(store, "columns", lambda self, names=None: pytest.fail("all metadata was read"))
+        monkeypatch.setattr(store, "keys", lambda self: pytest.fail("all keys were read"))
+    assert [each["key"] for each in told(capsys, "ls", url, "--limit", "5")["samples"]] == keys[:5]
+    assert [each["key"] for each in told(capsys, "head", url, "-n", "2")["samples"]] == keys[:2]
+    assert told(capsys, "show", url, keys[4])["key"] == keys[4]
+    code, _, err = run(capsys, "store", "show", url, "no such key")
+    assert (code, "no such key" in err) == (2, True)
+
+
+def test_a_condition_reads_the_columns_it_names(folder, capsys, monkeypatch):
+    url = f"sqlite:///{folder}/s.db"
+    main(["ingest", str(folder / "all.csv"), url])
+    named, columns = [], SqliteStore.columns
+    monkeypatch.setattr(SqliteStore, "columns", lambda self, names: columns(self, named.append(names) or names))
+    assert told(capsys, "ls", url, "--where", "WHO = 'P1'", "--limit", "1")["samples"][0]["who"] == "P1"
+    assert named == [["who"]]
 
 
 def test_a_condition_chooses_rows_and_samples(folder, capsys):

@@ -18,7 +18,9 @@ from headrace.sched.hand import Delivered
 from tests.cache.conftest import name  # noqa: F401  (a fixture)
 
 PROGRAM = """
-import sys, torch, headrace
+import multiprocessing, sys, torch, headrace
+
+multiprocessing.set_start_method("fork")  # the class is typed in: nobody else finds it
 
 class Numbers(torch.utils.data.Dataset):
     def __len__(self):

@@ -58,7 +58,8 @@ def test_of_a_limited_space(monkeypatch):
 
 
 LIMITED = """
-import json, resource
+import json, multiprocessing, resource
+multiprocessing.set_start_method("fork")  # the class is typed in: nobody else finds it
 resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
 import torch, headrace
 

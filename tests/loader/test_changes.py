@@ -18,16 +18,14 @@ import torch
 import headrace
 from headrace.cache.backends.shm import remove
 from headrace.store import Kind, Record, Schema, open_writable
-from headrace.store.base import Row
-from headrace.store.provenance import Provenance
 from tests.cache import servers
 from tests.cache.servers import PASSWORD, USER
-from tests.engine.remote import RemoteNumbers, _Session
+from tests.loader.edited import SAMPLES, Edited, payload
 from tests.names import new_name
 from tests.selection import scaled
 from tests.store.test_shards import write_mds
 
-SAMPLES, BATCH = 24, 4
+BATCH = 4
 LEVEL = 0
 
 
@@ -138,6 +136,13 @@ def options(method):
     return {"multiprocessing_context": method, "num_workers": 1, "prefetch_factor": 1}
 
 
+def afterwards(rng, method):
+    """How the jobs after a change make samples. Processes that import all anew take seconds to start, and what they
+    keep all others are served: see ``test_what_one_start_method_keeps_others_are_served``.
+    """
+    return method if method in {None, "fork"} else rng.choice([None, "fork"])
+
+
 def changed(loader, change, at):
     """Its batches; ``change`` happens before that with the number ``at``."""
     iterator = iter(loader)
@@ -160,8 +165,9 @@ def code_case(rng, caches, method, kinds=CODE):
     for value in rng.sample([0, new], 2):
         dataset = Changing()
         dataset.set(what, value)
-        for _ in range(2 if method in {None, "fork"} else 1):
-            assert {sum(parts) for parts in epoch(dataset, cache, method).values()} == {value}, (what, at, value)
+        for _ in range(2):
+            later = epoch(dataset, cache, afterwards(rng, method))
+            assert {sum(parts) for parts in later.values()} == {value}, (what, at, value)
     dataset.set(what, 0)
     caches.clear()
 
@@ -182,8 +188,14 @@ def test_code_and_attributes_with_workers(caches, as_it_was, method):
         code_case(rng, caches, method, CODE if method == "fork" else CODE[2:])  # others have modules of their own
 
 
-def payload(index, version):
-    return f"{index} {version} ".encode() + b"x" * version
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_what_one_start_method_keeps_others_are_served(caches, method):
+    cache, dataset = caches.new(), Changing()
+    epoch(dataset, cache, method)
+    for later in (None, "fork"):
+        with headrace.DataLoader(dataset, BATCH, cache=cache, **options(later)) as loader:
+            assert sum(len(batch[0]) for batch in loader) == SAMPLES
+            assert loader.stats().cache.decoded == SAMPLES, later
 
 
 def parsed(content):
@@ -264,12 +276,12 @@ def store_case(rng, caches, method, kind, tmp_path):
     os.utime(folder)
     _saved(folder, saved)
     made(headrace.StoreDataset(url, decode=parsed), cache, method, lambda: write(folder, new), at)
-    later = made(headrace.StoreDataset(url, decode=parsed), cache, method)
+    later = made(headrace.StoreDataset(url, decode=parsed), cache, afterwards(rng, method))
     assert later == dict.fromkeys(range(SAMPLES), new), (kind, at)
     shutil.rmtree(folder)
     _saved(saved, folder)
     for _ in range(2):
-        restored = made(headrace.StoreDataset(url, decode=parsed), cache, method)
+        restored = made(headrace.StoreDataset(url, decode=parsed), cache, afterwards(rng, method))
         assert restored == dict.fromkeys(range(SAMPLES), 1), (kind, at)
     shutil.rmtree(folder)
     caches.clear()
@@ -301,24 +313,8 @@ def test_metadata_are_those_that_a_dataset_has_read(caches, workers, tmp_path):
     assert values(headrace.StoreDataset(url, **options)) == [{5}, {5}]
 
 
-class Edited(RemoteNumbers):
-    """A store behind a network whose rows say which version of it they are of."""
-
-    def __init__(self, path):
-        super().__init__(SAMPLES)
-        self.path = path
-
-    def provenance(self):
-        return Provenance("edited", self.path.read_text())
-
-    async def connect(self):
-        return EditedSession(self)
-
-
-class EditedSession(_Session):
-    async def get(self, key):
-        version = int(self.store.path.read_text())
-        return Row(key, payload(int(key), version), version)
+def versions(batches):
+    return [int(data[1]) for batch in batches for data, _ in batch]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -329,9 +325,6 @@ def test_a_store_behind_a_network_that_is_restored(caches, workers, tmp_path):
     options = {"cache": cache, "collate_fn": list, "num_workers": workers}
     if workers:
         options["prefetch_factor"] = 1
-
-    def versions(batches):
-        return [int(data[1]) for batch in batches for data, _ in batch]
 
     def loading():
         return headrace.DataLoader(headrace.StoreDataset(Edited(path), decode=parsed), BATCH, **options)

@@ -10,6 +10,7 @@ import threading
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -539,6 +540,22 @@ class TestProgress:
         loader = headrace.DataLoader(Pairs(8), num_workers=1, worker_init_fn=Late(0.5))
         with pytest.warns(UserWarning, match=r"worker 0 \(pid \d+\) is still in worker_init_fn"):
             assert len(list(loader)) == 8
+
+    @pytest.mark.parametrize(
+        ("method", "says"), [("fork", "starts workers without inherited locks"), ("spawn", "the machine .* is busy")]
+    )
+    def test_a_warning_says_what_a_worker_started_so_may_wait_for(self, method, says, monkeypatch):
+        monkeypatch.setattr(worker_pool, "START_SECONDS", 0.0)
+        never_at_work = SimpleNamespace(
+            started=lambda lane: None,
+            begun=lambda lane: 0,
+            is_at_work=lambda lane: False,
+            is_initializing=lambda lane: False,
+        )
+        late = worker_pool.Overdue(never_at_work, method)
+        late.started(0, 4711)
+        with pytest.warns(UserWarning, match=rf"worker 0 \(pid 4711\) is still starting, .*{says}"):
+            late.warn()
 
     def test_a_warning_names_a_sample_that_does_not_end(self, monkeypatch, tmp_path):
         monkeypatch.setattr(worker_pool, "SAMPLE_SECONDS", 0.1)

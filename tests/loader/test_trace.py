@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -11,7 +12,10 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from torchvision.transforms import v2
 
 import headrace
+from headrace.observing import observer
+from headrace.observing.run_queue import queued_ns
 from headrace.trace.reader import read
+from headrace.trace.without_a_core import without_a_core
 
 COUNT, BATCH = 96, 8
 
@@ -208,6 +212,27 @@ class TestLoader:
             headrace.DataLoader(Images(), trace=tmp_path)
         with pytest.raises(TypeError, match="trace= takes a path"):
             headrace.DataLoader(Images(), trace=3)
+
+
+class Slow(Images):
+    def __getitem__(self, index):
+        time.sleep(0.03)
+        return super().__getitem__(index)
+
+
+class TestCoresOfOthers:
+    def test_workers_say_how_long_they_had_no_core(self, path, monkeypatch):
+        monkeypatch.setattr(observer, "queued_ns", lambda: time.monotonic_ns() // 2)  # half of all time
+        list(headrace.DataLoader(Slow(), batch_size=8, num_workers=1, trace=path, sampler=range(16)))
+        assert 0.5 <= without_a_core(read(path)) <= 1
+
+    def test_the_trainer_s_own_process_does_not(self, path):
+        list(headrace.DataLoader(Slow(), batch_size=8, num_workers=0, trace=path, sampler=range(8)))
+        assert without_a_core(read(path)) is None
+
+    def test_the_system_counts_it(self):
+        first = queued_ns()
+        assert first is None or 0 <= first <= queued_ns()
 
 
 class TestTracing:

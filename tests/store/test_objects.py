@@ -1,5 +1,6 @@
 """Objects on an S3 server (moto's, which speaks the real protocol over HTTP)."""
 
+import asyncio
 import json
 import tracemalloc
 import urllib.request
@@ -10,27 +11,16 @@ from headrace import store
 from headrace.core.errors import BadStoreUrl, StoreRefused, StoreUnavailable
 from headrace.store import Kind, LabelKind, Record, Schema
 from headrace.testing.stores import StoreConformance, WritableConformance, fill, reader, sample_records
-from tests.services.process import free_port
+from tests.services import objects
+from tests.services.objects import url_of
 
 pytestmark = pytest.mark.service
 
 
 @pytest.fixture(scope="module")
 def endpoint():
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", free_port(18800), verbose=False)
-    server.start()
-    address = "http://{}:{}".format(*server.get_host_and_port())
-    urllib.request.urlopen(urllib.request.Request(f"{address}/bucket", method="PUT"), timeout=10).close()
-    with pytest.raises(StoreRefused):
-        store.open_store(url_of(address, "")).keys()  # the client opens what it keeps for the life of a process
-    yield address
-    server.stop()
-
-
-def url_of(endpoint, prefix, login="key:secret@", bucket="bucket"):
-    return f"s3://{login}{bucket}/{prefix}?endpoint={endpoint}"
+    with objects.endpoint() as found:
+        yield found
 
 
 def put(place, content):
@@ -68,6 +58,45 @@ class TestWriting(WritableConformance):
         self.records = sample_records(6)
         self.store = store.open_writable(url_of(endpoint, f"writing/{request.node.name}"))
         fill(self.store, self.records)
+
+
+class TestRevisions:
+    def test_objects_that_a_writer_left_without_their_metadata_are_another_revision(self, endpoint, monkeypatch):
+        records = sample_records(2)
+        made = store.open_writable(url_of(endpoint, "interrupted"))
+        fill(made, records)
+        before = made.provenance()
+        with made.writer() as writer:
+            monkeypatch.setattr(type(writer), "_append", _fails)
+            with pytest.raises(RuntimeError, match="killed here"):
+                writer.put([records[0]._replace(payload=b"half")])
+            with reader(made) as local:
+                assert bytes(local.get(records[0].key).payload) == b"half"
+            between = made.provenance()
+            assert between.revision != before.revision
+            with pytest.raises(RuntimeError, match="killed here"):
+                writer.remove([records[0].key])
+            assert made.provenance().revision != between.revision
+
+    def test_a_store_of_an_older_release_is_told_by_its_metadata(self, endpoint):
+        records, url = sample_records(2), url_of(endpoint, "older")
+        made = store.open_writable(url)
+        fill(made, records)
+        asyncio.run(made._bucket.delete("revision"))
+        before = made.provenance()
+        assert made.provenance() == before
+        assert asyncio.run(_said(made)) is None
+        fill(made, records)
+        assert made.provenance().revision != before.revision
+        assert asyncio.run(_said(made)) == made.provenance().revision
+
+
+async def _said(made):
+    return await (await made.connect()).revision()
+
+
+async def _fails(*_):
+    raise RuntimeError("killed here")
 
 
 class TestKeys:

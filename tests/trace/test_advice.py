@@ -62,6 +62,7 @@ def short(**changes):
         out_of_order=0.0,
         lanes=tuple(Lane(number, 1.0, 200, 1.0) for number in range(4)),
         cpu=1.0,
+        queued=None,
         operations=operations,
         slow=0,
         slowest=(),
@@ -131,7 +132,7 @@ class TestWorkers:
     def test_more_than_cores_where_samples_wait(self):
         found = advice.more_workers(short(cores=4, cpu=0.2))
         assert found.setting == "num_workers=9"  # what the trainer needs, at once
-        assert "the CPU for 20%" in found.text
+        assert "compute for 20%" in found.text
 
     @pytest.mark.parametrize("figures", [idle(), short(facts={"automatic": True}), short(facts={"workers": 0})])
     def test_not_where_they_would_not_help(self, figures):

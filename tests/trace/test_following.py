@@ -13,6 +13,7 @@ import pytest
 from headrace.trace.advice import MOST, advise
 from headrace.trace.figures import Figures, Lane
 from headrace.trace.spread import Spread
+from headrace.trace.verdict import judge
 from tests.trace.test_advice import short, time
 
 BATCH = 32
@@ -33,6 +34,8 @@ class Workload:
     """Of each batch to the device, in the trainer's time."""
     begins: int = 2
     """Workers that the user has."""
+    others: float = 0.0
+    """Time without a core that other programs cost, per second of computing, while it is recorded."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,9 @@ def recorded(load: Workload, set_to: Settings) -> Figures:
     alone = load.wait + load.compute
     # Where workers are what is short, or what they share is, all of them are at work all the time.
     elapsed = alone if waits < 1e-9 else max(alone, set_to.workers / rate / BATCH)
+    without = load.others * load.compute
+    queued = without + (elapsed - alone if load.compute * rate * BATCH > 0.99 * load.cores else 0.0)
+    elapsed += without
     busy = min(1.0, rate * BATCH * elapsed / max(1, set_to.workers))
     copies = {"copies": Spread(count=100, total=9.9 * rate * load.copy, mean=load.copy), "copied_bytes": 10**9}
     lanes = tuple(Lane(number, busy, 100, load.compute / elapsed) for number in range(set_to.workers))
@@ -81,6 +87,7 @@ def recorded(load: Workload, set_to: Settings) -> Figures:
         lay_ready=0.0 if waits > 0.1 else 1.0,
         lanes=lanes or (Lane(-1, 1.0, 100, load.compute / elapsed),),
         cpu=load.compute / elapsed,
+        queued=queued / elapsed,
     )
 
 
@@ -136,6 +143,18 @@ def test_what_is_good_is_left_alone(name):
         set_to = followed(load, set_to)
     assert set_to == seen[-1]
     assert len(seen) <= 4
+
+
+@pytest.mark.parametrize("name", ["half waiting, half computing", "computing", "30 ms of waiting"])
+def test_cores_that_others_have_meanwhile_change_nothing(name):
+    """What is advised beside other programs is what is advised without them, and the report says so."""
+    alone, beside = WORKLOADS[name], replace(WORKLOADS[name], others=3.0)
+    assert followed(beside, Settings(2)) == followed(alone, Settings(2))
+    figures = recorded(beside, Settings(2))
+    [evidence] = [line for line in judge(figures).evidence if "no core was free" in line] or [""]
+    assert bool(evidence) == figures.taken == (name != "30 ms of waiting")
+    assert any("other programs had some of them" in each.text for each in advise(figures)) == figures.taken
+    assert "other programs" not in " ".join(each.text for each in advise(recorded(alone, Settings(2))))
 
 
 def test_the_report_says_the_number_that_its_own_figures_make():

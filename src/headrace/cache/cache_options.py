@@ -151,12 +151,14 @@ def open_share(options: Cache, scopes: tuple[str, str, str], samples: int, unit:
         from headrace.cache.backends import redis_tables  # noqa: PLC0415  (an optional driver)
 
         backend = redis_tables.opened(options.url, options.namespace, name, samples)
+    disk = None
     try:
-        disk = None
         if options.disk is not None and options.disk_size is not None:
             disk = Disk(options.disk, name, parse_size(options.disk_size))
             backend.note_disk(str(Path(options.disk).absolute()))
         return Share(backend, disk, scopes, room_of(options), unit, Need())
     except BaseException:
         backend.close()
+        if disk is not None:
+            disk.close()
         raise

@@ -5,12 +5,17 @@ process.
 import hashlib
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from headrace.core.procfs import stat_of
 
+WORLDS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+OPEN_MPI = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri")
+"""Names of a job, and where its launcher is reached: the same for all its ranks, on all hosts."""
+ON_HOST = ("PMIX_SERVER_URI2", "PMIX_SERVER_URI21", "PMIX_SERVER_URI41")
+"""Where the ranks of a host reach its daemon, at a port that another launch does not have."""
 _LOCAL = ("127.", "localhost", "::1")
 _own: tuple[int, str] = (0, "")
 _resumed: tuple[int, str] = (0, "")
@@ -45,9 +50,12 @@ def launched(environment: Mapping[str, str], host: str, parent: int) -> str | No
     ``host``: the same for all processes of a host, until it is started again. ``parent``: the process that started this
     one.
     """
-    world = _number(environment, "WORLD_SIZE") or _number(environment, "SLURM_NTASKS")
+    ranks = (_number(environment, name) for name in WORLDS)
+    world = next((number for number in ranks if number), 0)
     if world < 2:
         return None
+    if "TORCHELASTIC_RUN_ID" not in environment and (told := _mpi(environment, host, parent)):
+        return _digest(told)
     address = environment.get("MASTER_ADDR", "")
     told = [environment.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "RAY_JOB_ID")]
     told += [environment.get(name, "") for name in ("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID")]
@@ -60,6 +68,24 @@ def launched(environment: Mapping[str, str], host: str, parent: int) -> str | No
     if together and "TORCHELASTIC_RUN_ID" in environment:
         told.append(f"{parent}@{_started(parent)}")
     told.append("" if address.startswith(_LOCAL) else address)
+    return _digest(told)
+
+
+def _mpi(environment: Mapping[str, str], host: str, parent: int) -> list[str]:
+    """What the ranks that one ``mpirun`` started have in common; empty where that is nothing, or there was none."""
+    size = _number(environment, "OMPI_COMM_WORLD_SIZE")
+    if size > 1:  # Slurm's variables, if there are any, differ between Open MPI's first host and the others
+        named = [environment.get(name, "") for name in OPEN_MPI]
+        if any(named):
+            together = _number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE") == size
+            return [*named, *([host, *(environment.get(name, "") for name in ON_HOST)] if together else [])]
+    size = _number(environment, "PMI_SIZE")
+    if size > 1 and _number(environment, "MPI_LOCALNRANKS") == size:  # MPICH's launcher gives its jobs no names
+        return [host, f"{parent}@{_started(parent)}"]
+    return []
+
+
+def _digest(told: Sequence[str]) -> str:
     return hashlib.blake2b("|".join(told).encode(), digest_size=8).hexdigest()
 
 

@@ -336,6 +336,8 @@ class Share:
         """Idempotent. What is kept stays; what is held is not kept."""
         self._drop()
         self.backend.close()
+        if self.disk is not None:
+            self.disk.close()
 
     def _drop(self) -> None:
         while self._held:

@@ -26,7 +26,7 @@ from headrace.core.stats import CacheUse, Division
 from headrace.engine.trainer.counters import LoaderCounters
 from headrace.fetching.fetched import Rows
 from headrace.plan.splitting import LEFT_TO_DEVICE
-from headrace.staging.stages import OwnNumber, Stages, staged, standing, unasked
+from headrace.staging.stages import OwnNumber, Stages, staged, standing, told_revisions, unasked
 
 _places: set[tuple[int, str, int]] = set()
 """The places that loaders of this process have: process, dataset and number."""
@@ -198,7 +198,8 @@ def caching(options: Cache, dataset: Any) -> tuple[Caching, Stages]:
     there = any(stage.to_keep is not None for stage in stages.steps)
     beside = "" if Rows.of(dataset) is None else unasked(dataset)
     start = LEFT_TO_DEVICE if there else START
-    return Caching(options, stages.scopes, stages.samples, standing=now, beside=beside, start=start), stages
+    about = Caching(options, stages.scopes, stages.samples, standing=now, beside=beside, start=start)
+    return replace(about, revisions=told_revisions(dataset)), stages
 
 
 def origins(stages: Stages, length: int) -> Array | None:

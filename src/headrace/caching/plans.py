@@ -28,6 +28,8 @@ class Caching:
     """Where to count what was found, see ``Counts``."""
     standing: tuple[Any, ...] = ()
     """In which state data were that are read right here, see ``stages.standing``."""
+    revisions: tuple[str | None, ...] = ()
+    """By which those that lie behind a network were told apart, see ``stages.told_revisions``."""
     beside: str = ""
     """A fingerprint of the dataset without its store, where that lies behind a network."""
     seed: int = 0

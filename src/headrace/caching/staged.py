@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from operator import getitem
 from resource import RUSAGE_THREAD, getrusage
@@ -18,9 +19,9 @@ from headrace.caching.counts import Counter
 from headrace.caching.plans import Caching, Plan, codec, read_plans
 from headrace.caching.spot_checks import SpotChecks
 from headrace.caching.stagetimes import StageTimes
-from headrace.caching.told import ToldDataset
+from headrace.caching.told import WRITTEN, ToldDataset, say
 from headrace.caching.write_buffer import WriteBuffer
-from headrace.core.errors import CacheError, NotOnDevice
+from headrace.core.errors import CacheError, NotOnDevice, StoreError
 from headrace.engine.worker.seeding import untouched
 from headrace.fetching import wire
 from headrace.fetching.arena import Arena
@@ -29,7 +30,7 @@ from headrace.fetching.wire import Arrived
 from headrace.observing.observer import Observer
 from headrace.ondevice.pixels.bundle import named
 from headrace.plan.keeping import LOCAL, REMOTE, KeepingWorth
-from headrace.staging.stages import Stage, Stages, staged
+from headrace.staging.stages import Stage, Stages, are_told, staged
 
 clock, cpu_clock = time.perf_counter_ns, time.process_time_ns
 log = logging.getLogger("headrace.cache")
@@ -67,7 +68,9 @@ class Staged:
         self._observer: Observer | None = None
         self._codec: Codec = codec()
         self._share = share
-        self._told = ToldDataset(dataset, caching.standing, here=share is not None)
+        self._told = ToldDataset(
+            dataset, caching.standing, () if arena is not None else caching.revisions, here=share is not None
+        )
         if share is not None:
             share.use(self._told.holds)
         self._again, self._pause = 0.0, PAUSE
@@ -172,6 +175,7 @@ class Staged:
                     or self._pays(stage, took if _waits() > waits else spent)
                 )
                 and stamp == self._stamp(index)
+                and (form != W.NOWHERE or self._is_told(row))
             ):  # else it may have been read before its file changed, or after
                 size = self._keep(share, index, stage.form, (stamp, value))
             if sized or kept:
@@ -205,7 +209,8 @@ class Staged:
         with untouched():
             anew, same = self._checks.make(form, value, make)
         # What was written to meanwhile is another, and no wonder.
-        if not same and stamp == self._stamp(index) and self._told.holds():
+        told = row is None or row.is_told
+        if not same and told and stamp == self._stamp(index) and self._told.holds():
             self._checks.differs(share, self._stages.origin(index), index, form, self._caching.scopes[form - 1])
         return anew
 
@@ -237,6 +242,24 @@ class Staged:
         if self._observer is not None:
             self._observer.brought(row.size, row.retries, row.began, row.took)
         return self._rows.encoded(index, self._arena.read(row, self._rows.key(index)))
+
+    def _is_told(self, row: Arrived | None) -> bool:
+        """True if what was read just now is of the revision that it would be kept under, as far as its store can say.
+
+        Where this process reads without a fetcher that is asked before entries can be found, see ``ToldDataset``.
+        """
+        if row is not None:
+            told = row.is_told
+        elif self._rows is None:
+            return True
+        else:  # the cache had it, and has it no more: it was read here
+            with suppress(StoreError):
+                if are_told(self._dataset, self._caching.revisions):
+                    return True
+            told = False
+        if not told:
+            say(WRITTEN)
+        return told
 
     def _opened(self) -> Share | None:
         """The share; None where the cache cannot be had in this process: samples then come from the store."""

@@ -7,8 +7,9 @@ from typing import Any
 
 from headrace.cache.fingerprints.fingerprint import Remembered
 from headrace.core.errors import CacheError, StoreError
-from headrace.staging.stages import quick, standing
+from headrace.staging.stages import are_told, quick, standing
 
+WRITTEN = "the store was written to in the middle of the epoch: nothing more of it is kept until the next one"
 log = logging.getLogger("headrace.cache")
 _said: set[str] = set()
 
@@ -16,11 +17,14 @@ _said: set[str] = set()
 class ToldDataset:
     """A dataset as it is when this is made."""
 
-    def __init__(self, dataset: Any, data: tuple[Any, ...], *, here: bool) -> None:
-        """``data``: what is said of their state, see ``stages.standing``. ``here``: this is the trainer's own process,
-        in which the dataset may be changed between any two batches.
+    def __init__(
+        self, dataset: Any, data: tuple[Any, ...], revisions: tuple[str | None, ...] = (), *, here: bool
+    ) -> None:
+        """``data``: what is said of their state, see ``stages.standing``. ``revisions``: of those that this process
+        reads over a network by itself. ``here``: this is the trainer's own process, in which the dataset may be changed
+        between any two batches.
         """
-        self._dataset, self._data = dataset, data
+        self._dataset, self._data, self._revisions = dataset, data, revisions
         self._remembered = Remembered() if here else None
         self._was = self._look()
 
@@ -47,10 +51,11 @@ class ToldDataset:
             return False
         try:
             same = not any(self._data) or standing(self._dataset) == self._data
+            same = same and (not any(self._revisions) or are_told(self._dataset, self._revisions))
         except StoreError:
             same = False
         if not same:
-            say("the store was written to in the middle of the epoch: nothing more of it is kept until the next one")
+            say(WRITTEN)
         return same
 
 

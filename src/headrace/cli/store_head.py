@@ -1,4 +1,4 @@
-"""Show the first rows of a store: keys, labels, metadata, and what their payloads are."""
+"""Show a few rows of a store: keys, labels, metadata, and what their payloads are."""
 
 import argparse
 from contextlib import closing
@@ -43,7 +43,8 @@ def run(options: argparse.Namespace) -> int:
             for sample in samples:
                 made.add_row(*(cell(value) for value in sample.values()))
             out.print(made)
-        out.print(f"{store.name}: {len(samples)} of {found.chosen} rows")
+        of = "" if found.chosen is None else f" of {found.chosen}"
+        out.print(f"{store.name}: {len(samples)}{of} rows")
 
     answer(options, {"store": store.name, "rows": found.rows, "chosen": found.chosen, "samples": samples}, show)
     return 0

@@ -1,4 +1,7 @@
-"""List rows of a store and their metadata, all or those for which a condition holds. Payloads are not read."""
+"""List rows of a store and their metadata, some or those for which a condition holds. Payloads are not read.
+
+Without a condition no more is read than is shown: the first rows by key, or those that the store finds first.
+"""
 
 import argparse
 from contextlib import closing
@@ -17,7 +20,7 @@ LONGEST = 60
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="a store, such as sqlite:///samples.db")
     parser.add_argument("--where", metavar="CONDITION", help="only rows like \"patient = 'P7' OR site IS NULL\"")
-    parser.add_argument("--limit", type=int, default=LIMIT, metavar="N", help=f"the first N by key ({LIMIT}); 0: all")
+    parser.add_argument("--limit", type=int, default=LIMIT, metavar="N", help=f"N rows ({LIMIT}); 0: all, by key")
     parser.add_argument("--columns", metavar="A,B,...", help="the metadata to show (all)")
 
 
@@ -40,9 +43,15 @@ def _show(name: str, found: RowListing) -> None:
         for sample in found.samples:
             made.add_row(*(cell(value) for value in sample.values()))
         out.print(made)
+    out.print(f"{name}: {_counted(found)}")
+
+
+def _counted(found: RowListing) -> str:
+    if found.rows is None or found.chosen is None:
+        return f"{len(found.samples)} rows, and perhaps more: --limit 0 shows all, headrace store info counts them"
     of = f"{found.chosen} of {found.rows} rows" if found.chosen < found.rows else f"{found.rows} rows"
     rest = found.chosen - len(found.samples)
-    out.print(f"{name}: {of}" + (f", {rest} not shown: --limit 0 shows all" if rest else ""))
+    return of + (f", {rest} not shown: --limit 0 shows all" if rest else "")
 
 
 def cell(value: object) -> str:

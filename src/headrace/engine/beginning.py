@@ -187,6 +187,7 @@ def _arriving(resources: IterationState, groups: Source, seeds: tuple[int, int])
     if rows is None or (settings.cache is not None and not rows.staged):
         return groups
     fetcher = _fetching(resources, lambda: rows.orders(settings.loading.prefetch, settings.batch_size))
+    fetcher.watch(None if resources.membership is None else resources.membership.caching.revisions[0])
     displacement = settings.scheduling.max_displacement or 0
     arrangement = settings.arrangement if settings.workers else Arrangement.STRICT
     order = planned_in(settings.index_sampler)

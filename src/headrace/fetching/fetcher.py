@@ -42,6 +42,7 @@ class Fetcher:
         self._process: FetcherProcess | None = None
         self._asked: dict[int, tuple[str, Sink]] = {}  # number -> key and who waits for it, until it arrives
         self._live: dict[int, tuple[int, Sink | None]] = {}  # offset -> bytes, and for whom, until it is freed
+        self._watched = b""
         self._refused: StoreError | LoaderClosed | None = None
         self._waits = False
         self._deaths = 0
@@ -92,6 +93,12 @@ class Fetcher:
             return False
         self.arena.empty()
         return True
+
+    def watch(self, revision: str | None) -> None:
+        """Have each row say whether it is of this revision of the store; None: that does not matter."""
+        self._watched = (revision or "").encode("utf-8", "surrogateescape")
+        if self._process is not None:
+            self._process.outbox += wire.frame(MessageKind.WATCH, self._watched)
 
     def number(self, count: int) -> int:
         """The first of ``count`` numbers that nobody had yet."""
@@ -196,7 +203,8 @@ class Fetcher:
             orders = replace(self._orders, live=[(offset, size) for offset, (size, _) in self._live.items()])
             told = packed(orders, orders.name)
             asked = ((number, key) for number, (key, _) in self._asked.items())
-            first = wire.frame(MessageKind.OPEN, told) + wire.asks(asked, self._group)
+            watched = wire.frame(MessageKind.WATCH, self._watched)
+            first = wire.frame(MessageKind.OPEN, told) + watched + wire.asks(asked, self._group)
             self._process = FetcherProcess(self.arena, first)
         return self._process
 

@@ -24,6 +24,7 @@ from headrace.fetching.arena import PULSE, Arena
 from headrace.fetching.block_pool import BlockPool, Keeping, Waiting
 from headrace.fetching.extents import Extents
 from headrace.fetching.outbox import Outbox
+from headrace.fetching.revision_watch import RevisionWatch
 from headrace.fetching.room import Room
 from headrace.fetching.wire import Arrived, MessageKind
 from headrace.store import disposable, failures
@@ -32,7 +33,7 @@ from headrace.store.events import Event, Retried, Tally
 from headrace.store.interpreter import unpacked
 from headrace.store.neighbours import NeighbourBlock, NeighbourSession, NeighbourStore, unmarked
 from headrace.store.window import Window
-from headrace.store.wrappers import Observed, Retrying
+from headrace.store.wrappers import Observed, Retrying, says_revision
 
 GATHER_SECONDS = 0.002
 """Rows that arrive within this time of each other are told together: one wake-up instead of many."""
@@ -131,6 +132,8 @@ class FetchLoop:
         self._connection, self._arena = connection, arena
         self._extents, self._memory = Extents(arena.size, orders.live), orders.prefetch.memory
         self._room, self._pool = Room(self._memory), BlockPool(self._memory, self._extents.free)
+        self._revision = ""  # that rows are to be of; nothing where that does not matter
+        self._watch: RevisionWatch | None = None  # None: connections cannot say
         self._window, self._batch = Window(orders.prefetch, orders.batch), orders.batch
         self._tally = Tally()
         self._retried: Counter[str] = Counter()
@@ -171,6 +174,8 @@ class FetchLoop:
             self._drop(set(wire.read_numbers(body)))
         elif kind is MessageKind.REST:
             self._pool.forget()
+        elif kind is MessageKind.WATCH:
+            self._revision = body.decode("utf-8", "surrogateescape")
         self._wake.set()
 
     def _take(self, offsets: list[int]) -> None:
@@ -211,6 +216,7 @@ class FetchLoop:
         except Exception as error:  # noqa: BLE001  (raised again in the training process)
             self._outbox.send(wire.facts(MessageKind.FATAL, failures.described(error)))
             return
+        self._watch = RevisionWatch(session) if says_revision(session) else None
         while True:
             self._wake.clear()
             while self._queue:
@@ -297,18 +303,19 @@ class FetchLoop:
         began = time.monotonic_ns()
         try:
             row = await session.get(key)
+            told = self._watch is None or not self._revision or await self._watch.holds(self._revision)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  (raised again where the sample is asked for)
             self._fail(number, began, key, error)
         else:
-            self._place(number, began, row, failed=False)
+            self._place(number, began, row, failed=False, told=told)
 
     def _fail(self, number: int, began: int, key: str, error: Exception) -> None:
         """The reason is put where the row would be."""
         self._place(number, began, Row(key, json.dumps(failures.described(error)).encode(), None), failed=True)
 
-    def _place(self, number: int, began: int, row: Row, *, failed: bool) -> None:
+    def _place(self, number: int, began: int, row: Row, *, failed: bool, told: bool = True) -> None:
         now = time.monotonic_ns()
         kind, label, blob = _label_of(row)
         size = len(row.payload)
@@ -334,7 +341,7 @@ class FetchLoop:
         assert offset is not None, "an error message finds room: payloads never fill the arena to its end"
         retries = min(31, self._retried.pop(row.key, 0))  # so many fit into a sample's flags in a trace
         self._arena.write(offset, row.payload, blob)
-        self._tell_of(Arrived(number, failed, kind, offset, size, label, began, now - began, retries))
+        self._tell_of(Arrived(number, failed, kind, offset, size, label, began, now - began, retries, told))
 
     def _tell_of(self, place: Arrived) -> None:
         self._held[place.offset] = place.number

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 _HEAD = struct.Struct("<IB")
 _ASK = struct.Struct("<QI")
 _NUMBER = struct.Struct("<Q")
-_ROW = struct.Struct("<QBBqqqqqq")
+_ROW = struct.Struct("<QBBqqqqqqB")
 
 
 class MessageKind(enum.IntEnum):
@@ -29,6 +29,7 @@ class MessageKind(enum.IntEnum):
     FATAL = 8  # from the fetcher: why it cannot go on
     WAITS = 9  # to the fetcher: there is nothing to work on
     REST = 10  # to the fetcher: nobody needs what was brought and not asked for
+    WATCH = 11  # to the fetcher: the revision that rows are to be of; nothing where that does not matter
 
 
 class Arrived(NamedTuple):
@@ -45,6 +46,10 @@ class Arrived(NamedTuple):
     """When it was asked for, on the monotonic clock in nanoseconds."""
     took: int
     retries: int
+    is_told: bool = True
+    """Whether it is of the revision that the fetcher was told to watch for. Always so where it was told none, or the
+    store cannot say in a round trip.
+    """
 
 
 NO_LABEL, NUMBER_LABEL, BLOB_LABEL = 0, 1, 2
@@ -98,7 +103,7 @@ def read_rows(body: bytes) -> list[Arrived]:
 
 
 def _arrived(values: tuple[int, ...]) -> Arrived:
-    return Arrived(values[0], bool(values[1]), *values[2:])
+    return Arrived._make((values[0], bool(values[1]), *values[2:-1], bool(values[-1])))
 
 
 def places(found: Iterable[Arrived | None]) -> bytes:

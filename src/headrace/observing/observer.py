@@ -1,5 +1,6 @@
 """Notes on the samples a process makes: for the estimate of their costs, and for the trace."""
 
+import sys
 import time
 from array import array
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import torch
 
 from headrace.engine.worker.memory import WorkerMemory
 from headrace.observing.operations import Operations
+from headrace.observing.run_queue import queued_ns
 from headrace.plan import operation_costs
 from headrace.staging.members import key_of
 from headrace.staging.stages import Noted, Stages
@@ -26,7 +28,7 @@ Get = Callable[[Any], Any]
 CPU_WORTH_NS = 20_000
 """While samples take less, they wait for nothing, and reading the CPU clock twice would cost a tenth of them."""
 TELL_NS = 100_000_000
-"""The account is for people to look at: it need not be newer than this."""
+"""The account is for people to look at: it need not be newer than this, nor how long there was no core."""
 
 
 class Observer:
@@ -52,6 +54,8 @@ class Observer:
         self.stream: TraceStream | None = None
         self.repeated = False
         """Whether the next sample is made again, after a death."""
+        self._queues = lane >= 0
+        """Whether it is told how long this thread had no core: the trainer's own waits for much else."""
         self._operations: Operations | None = None
         self.undo: Undo = lambda: None
         """Look no more."""
@@ -94,9 +98,10 @@ class Observer:
         stream = self.stream
         if stream is None:
             return get
-        probe, marks = self.probe, self.probe.marks
+        probe, marks, due = self.probe, self.probe.marks, 0
 
         def noted(indices: list[Any]) -> Any:
+            nonlocal due
             probe.begin()
             flags, cpu, start = F.FAILED, time.thread_time_ns(), time.monotonic_ns()
             if self._run:
@@ -115,6 +120,8 @@ class Observer:
                     begun = start + position * share
                     stream.sample(index, begun, share, cpu, size, flags, marks[at:end])
                     at = end
+            if start > due:
+                due = self._note_queue(stream)
             return samples
 
         return noted
@@ -176,10 +183,10 @@ class Observer:
     def _recorded(self, get: Get, stream: TraceStream) -> Get:
         probe, marks, facts, pending, run = self.probe, self.probe.marks, self._facts, self._pending, self._run
         begin, clock, cpu_clock, took = probe.begin, time.monotonic_ns, time.thread_time_ns, 0
-        usual = 0.0
+        usual, due = 0.0, 0
 
         def noted(what: Any) -> Any:
-            nonlocal took, usual
+            nonlocal took, usual, due
             begin()
             self._retries = self.tier = 0
             cpu = cpu_clock() if took > CPU_WORTH_NS else 0
@@ -206,9 +213,20 @@ class Observer:
             slow = elapsed > F.FAR * usual or flags & F.SLOW
             usual = min(1.1 * usual or elapsed, elapsed) if elapsed > usual else max(0.9 * usual, elapsed)
             stream.sample(what, start, elapsed, cpu, sizes, *(self._named(what, flags) if slow else (flags, marks)))
+            if start > due:
+                due = self._note_queue(stream)
             return sample
 
         return noted
+
+    def _note_queue(self, stream: TraceStream) -> int:
+        """Note how long this thread had no core so far; the time from which on it is worth noting again."""
+        queued = queued_ns() if self._queues else None
+        if queued is None:
+            return sys.maxsize
+        now = time.monotonic_ns()
+        stream.counter(F.QUEUED, queued, now)
+        return now + TELL_NS
 
     def _named(self, index: Any, flags: int) -> tuple[int, list[int]]:
         """Flags and marks of a slow sample, with its key where it has one."""

@@ -196,6 +196,20 @@ def revision(dataset: Any) -> tuple[Any, ...]:
     return tuple(each() if callable(each) else None for each in told)
 
 
+def told_revisions(dataset: Any) -> tuple[str | None, ...]:
+    """The revision by which each dataset that is read over a network was told apart last; None for the others."""
+    told = (getattr(each, "told_revision", None) for each in _leaves(dataset))
+    return tuple(each() if callable(each) else None for each in told)
+
+
+def are_told(dataset: Any, revisions: tuple[str | None, ...]) -> bool:
+    """True if each dataset that is read over a network is of its revision still, as far as it can say. Takes a round
+    trip for each.
+    """
+    pairs = zip(_leaves(dataset), revisions, strict=True)
+    return all(revision is None or each.is_told(revision) for each, revision in pairs)
+
+
 def _leaves(dataset: Any) -> Iterator[Any]:
     """The datasets that are read: that of which a dataset is a part, those of which it consists, or for which it
     stands.

@@ -129,6 +129,27 @@ class Catalogue(Protocol):
         ...
 
 
+class Beginning(NamedTuple):
+    """The first rows of a store, in the order that is cheapest for it."""
+
+    columns: Columns
+    rows: int | None
+    """Of the whole store; None where they would have to be counted."""
+
+
+@runtime_checkable
+class PartialCatalogue(Catalogue, Protocol):
+    """A catalogue that can be read in part: to see a few rows of ten million costs what a few rows cost."""
+
+    def facts(self, keys: Sequence[str]) -> Columns:
+        """The metadata of those of the keys that are there, in any order."""
+        ...
+
+    def beginning(self, most: int) -> Beginning:
+        """The metadata of so many rows, all of them where there are fewer."""
+        ...
+
+
 @runtime_checkable
 class LocalStore(Catalogue, Protocol):
     """A store read by blocking calls: fast enough to be read by the worker that needs the sample. Not thread-safe."""

@@ -11,6 +11,7 @@ from headrace.store.base import Fetched, LocalStore, RemoteStore, Row, Session, 
 from headrace.store.forwarded import Forwarded
 from headrace.store.in_flight import arrivals
 from headrace.store.owned import Owned
+from headrace.store.provenance import WatchedSession
 from headrace.store.window import Window
 
 
@@ -30,6 +31,13 @@ class Blocking(Forwarded, LocalStore):
     def get(self, key: str) -> Row:
         held = self._held.get()
         return held.background.run(held.session.get(key))
+
+    def revision(self) -> str | None:
+        """The store's revision, asked in this process's session; None where that cannot say it. See
+        ``WatchedSession``.
+        """
+        held = self._held.get()
+        return held.background.run(held.session.revision()) if isinstance(held.session, WatchedSession) else None
 
     def get_many(self, keys: Sequence[str]) -> Iterator[Fetched]:
         held = self._held.get()

@@ -30,6 +30,17 @@ def read_file(path: str | Path) -> bytes:
         return file.read()
 
 
+def is_there(path: Path) -> bool:
+    """True if there is something. Raises ``OSError`` where that cannot be seen: ``Path.exists`` says no then, from
+    Python 3.14 on.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # a NUL is in no name
+        return False
+    return True
+
+
 def stamp_of(status: os.stat_result) -> str:
     """Tells one state of a file from another."""
     return f"{status.st_size}-{status.st_mtime_ns}"

@@ -1,12 +1,14 @@
 """A folder of files as a store: keys are paths below it, the first folder of each is the class."""
 
+import heapq
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 
 import numpy as np
 
 from headrace.core.errors import BadRow, BadStoreUrl, MissingKey, StoreRefused, StoreUnavailable
-from headrace.store.base import Columns, Info, Kind, LabelKind, LocalStore, Row
+from headrace.store.base import Beginning, Columns, Info, Kind, LabelKind, LocalStore, PartialCatalogue, Row
 from headrace.store.columns import CLASS, chosen, column, describe
 from headrace.store.files import NoFile, read_file
 from headrace.store.provenance import Provenance, digest_of
@@ -22,7 +24,7 @@ _NO_PART = frozenset({"", ".", ".."})
 """Names that no file below the folder has: a key that has one would lead out of it, or be a second key of a sample."""
 
 
-class FolderStore(UrlNamed, LocalStore):
+class FolderStore(UrlNamed, LocalStore, PartialCatalogue):
     """``file:///folder``: every file below it whose name does not begin with a dot, and that no system put there.
 
     Where the folder has folders in it, these are the classes: sorted by name, their numbers are the labels, and files
@@ -52,10 +54,9 @@ class FolderStore(UrlNamed, LocalStore):
         return self._classes
 
     def get(self, key: str) -> Row:
-        first, *others = parts = key.split("/")
-        classes = self.classes()
+        parts = key.split("/")
         try:
-            if not _NO_PART.isdisjoint(parts) or (classes and (first not in classes or not others)):
+            if not self._is_within(parts):
                 raise FileNotFoundError
             payload = read_file(self._root + key)
         except NoFile as error:
@@ -66,28 +67,65 @@ class FolderStore(UrlNamed, LocalStore):
             raise StoreRefused.at(self.name, f"{key!r} may not be read: {error}", key=key) from None
         except OSError as error:
             raise StoreUnavailable.at(self.name, f"{key!r} cannot be read: {error}", key=key) from error
-        return Row(key, payload, classes.get(first))
+        return Row(key, payload, self.classes().get(parts[0]))
+
+    def _is_within(self, parts: Sequence[str]) -> bool:
+        """True if such a file would lie in a class folder, or in the folder where there are none."""
+        classes = self.classes()
+        return _NO_PART.isdisjoint(parts) and (not classes or (parts[0] in classes and len(parts) > 1))
+
+    def _has(self, key: str) -> bool:
+        """True if the key would be listed."""
+        parts = key.split("/")
+        if not self._is_within(parts) or any(part.startswith(".") for part in parts):
+            return False
+        return self._takes(parts[-1]) and os.path.isfile(self._root + key)  # noqa: PTH113
+
+    def _takes(self, name: str) -> bool:
+        return name.lower() not in NO_SAMPLES and (not self._extensions or name.lower().endswith(self._extensions))
 
     def keys(self) -> list[str]:
+        found = sorted(self._listed())
+        self._refuse_shards(found)
+        return found
+
+    def _listed(self) -> Iterator[str]:
+        """The keys as the folders have them."""
         classes = self.classes()
-        tops = [self._root + name for name in classes] if classes else [self._root]
         self._left_out = []
-        found = sorted(path[len(self._root) :] for top in tops for path in self._files(top, set()))
+        for top in [self._root + name for name in classes] if classes else [self._root]:
+            for path in self._files(top, set()):
+                yield path[len(self._root) :]
+
+    def _refuse_shards(self, found: Sequence[str]) -> None:
         if not self._flat and recognised.format_of(found[: recognised.ENOUGH]) and recognised.format_of(found):
             hint = recognised.told(found, self._index(), self.name)
             files = "?labels=none takes the files themselves"
             raise StoreRefused.at(self.name, f"its files are no samples: {hint}; {files}")
-        return found
 
     def left_out(self) -> list[str]:
         """Paths that the latest listing met and did not take: what systems put there, and what is no file."""
         return sorted(os.path.relpath(path, self._root) for path in self._left_out)
 
     def columns(self, names: Sequence[str] | None = None) -> Columns:
+        return self._columns(names, self.keys)
+
+    def facts(self, keys: Sequence[str]) -> Columns:
+        return self._columns(None, lambda: [key for key in dict.fromkeys(keys) if self._has(key)])
+
+    def beginning(self, most: int) -> Beginning:
+        """The first by key; every folder is listed, no more keys are held than are asked for."""
+        number = count()
+        found = heapq.nsmallest(most, (key for key, _ in zip(self._listed(), number, strict=False)))
+        self._refuse_shards(found)
+        return Beginning(self._columns(None, lambda: found), next(number) if most else None)
+
+    def _columns(self, names: Sequence[str] | None, listed: Callable[[], list[str]]) -> Columns:
+        """The columns of what is listed, once their names are known to be right."""
         classes = self.classes()
         there = ["key", "label", "bytes", CLASS] if classes else ["key", "bytes"]
         wanted = chosen(names, there, self.name)
-        keys = self.keys()
+        keys = listed()
         found = {"key": column(keys, Kind.TEXT)}
         firsts = [key.partition("/")[0] for key in keys]
         if "label" in wanted:

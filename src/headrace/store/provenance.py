@@ -38,6 +38,17 @@ class LookedAt(Protocol):
 
 
 @runtime_checkable
+class WatchedSession(Protocol):
+    """A session of a store behind a network that says in one round trip in which state the store is."""
+
+    async def revision(self) -> str | None:
+        """The revision as ``provenance()`` has it; None where finding it takes more than one round trip. A row that
+        was read before this was asked, and after the same was said, is of that revision.
+        """
+        ...
+
+
+@runtime_checkable
 class Stamped(Protocol):
     """A store whose rows are changed one by one by whoever likes: each row says in which state it is."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.core.errors import IngestError
-from headrace.store.files import NoFile, read_file
+from headrace.store.files import NoFile, is_there, read_file
 from headrace.store.ingest.derived_keys import digest
 from headrace.store.origin import Origin
 
@@ -102,7 +102,7 @@ def _reason(origin: Origin, named: set[str] | None) -> tuple[str | None, bool | 
     if origin.root is None:
         return None, None
     try:
-        there = _path(origin).exists()
+        there = is_there(_path(origin))
     except OSError:  # a folder that may not be entered, say: what is in it is not gone
         return None, None
     return (None if there else GONE), there

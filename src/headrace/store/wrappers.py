@@ -7,7 +7,7 @@ that pause, ``Retrying`` makes new ones.
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import cast
+from typing import TypeGuard, cast
 
 from headrace.core.errors import StoreError
 from headrace.core.options import Retry
@@ -16,6 +16,7 @@ from headrace.store.events import Attempted, Connected, Observer
 from headrace.store.forwarded import Forwarded
 from headrace.store.neighbours import NeighbourSession
 from headrace.store.perseverance import Perseverance
+from headrace.store.provenance import WatchedSession
 
 
 class Wrapper(Forwarded, RemoteStore):
@@ -33,11 +34,27 @@ class WrappedSession:
     def __init__(self, session: Session) -> None:
         self._session = session
 
+    @property
+    def within(self) -> Session:
+        """The session that is passed on."""
+        return self._session
+
+    async def revision(self) -> str | None:
+        """See ``WatchedSession``; None where the session within cannot say."""
+        return await self._session.revision() if isinstance(self._session, WatchedSession) else None
+
     def connections(self) -> int:
         return self._session.connections()
 
     async def close(self) -> None:
         await self._session.close()
+
+
+def says_revision(session: Session) -> TypeGuard[WatchedSession]:
+    """True if the session within all others can say in which state its store is."""
+    while isinstance(session, WrappedSession):
+        session = session.within
+    return isinstance(session, WatchedSession)
 
 
 class Observed(Wrapper):
@@ -126,6 +143,9 @@ class _RetryingSession(WrappedSession):
 
     async def get(self, key: str) -> Row:
         return await self._policy.run(key, lambda: self._session.get(key))
+
+    async def revision(self) -> str | None:
+        return await self._policy.run(None, super().revision)
 
     async def around(self, key: str, before: int, after: int) -> Sequence[Row | None]:
         return await self._policy.run(key, lambda: cast(NeighbourSession, self._session).around(key, before, after))

@@ -23,12 +23,14 @@ import numpy as np
 
 from headrace.core.errors import MissingKey, StoreError
 from headrace.store.base import (
+    Columns,
     Fetched,
     Kind,
     Label,
     LabelKind,
     LocalStore,
     Lost,
+    PartialCatalogue,
     Record,
     RemoteStore,
     Row,
@@ -37,8 +39,9 @@ from headrace.store.base import (
     WritableStore,
 )
 from headrace.store.bridges import blocking
+from headrace.store.columns import plain
 from headrace.store.origin import RemovingStore
-from headrace.store.provenance import Identified
+from headrace.store.provenance import Identified, WatchedSession
 
 SCHEMA = Schema(
     LabelKind.INTEGER,
@@ -150,6 +153,20 @@ class StoreConformance(Given):
         if self.labels is LabelKind.INTEGER:
             assert sum(info.classes.values()) == len(self.records)
 
+    def test_a_few_rows_are_told_as_all_are(self) -> None:
+        if not isinstance(self.store, PartialCatalogue):
+            return
+        every = _by_key(self.store.columns())
+        keys = [self.records[1].key, self.records[0].key]
+        assert _by_key(self.store.facts([*keys, self._missing(), keys[0]])) == {key: every[key] for key in keys}
+        for most in (0, 3, len(every) + 1):
+            begun = self.store.beginning(most)
+            found = _by_key(begun.columns)
+            assert list(begun.columns) == list(self.store.columns())
+            assert begun.rows in (None, len(every))
+            assert len(found) == min(most, len(every))
+            assert found.items() <= every.items()
+
     def test_it_says_which_store_it_is(self) -> None:
         assert isinstance(self.store, Identified), "a cache asks for provenance()"
         first = self.store.provenance()
@@ -223,6 +240,8 @@ class WritableConformance(Given):
         fill(self.store, [old._replace(payload=b"new")], self.labels)
         assert self._rows([old.key]) == {old.key: (b"new", old.label)}
         assert self.store.info().rows == len(self.records)
+        if isinstance(self.store, PartialCatalogue) and "bytes" in self.store.facts([]):
+            assert self.store.facts([old.key])["bytes"].tolist() == [3]
 
     def test_every_write_is_another_revision(self) -> None:
         assert isinstance(self.store, Identified)
@@ -232,6 +251,8 @@ class WritableConformance(Given):
             states.append(self.store.provenance())
         assert len({state.identity for state in states}) == 1
         assert len({state.revision for state in states}) == 3
+        if isinstance(self.store, RemoteStore):
+            assert asyncio.run(_said(self.store)) in {None, states[-1].revision}
 
     def test_rows_can_be_removed(self) -> None:
         if not isinstance(self.store, RemovingStore):
@@ -240,6 +261,9 @@ class WritableConformance(Given):
         assert sum(self.store.remove([gone, self._missing()])) == 1
         assert self.store.keys() == sorted(left)
         assert isinstance(self._fetched([gone])[0], Lost)
+        if isinstance(self.store, PartialCatalogue):
+            assert self.store.facts([gone, left[0]])["key"].tolist() == [left[0]]
+            assert sorted(self.store.beginning(len(self.records)).columns["key"].tolist()) == sorted(left)
         assert sum(self.store.remove([gone])) == 0
         fill(self.store, self.records, self.labels)
         assert self.store.keys() == sorted([gone, *left])
@@ -303,9 +327,24 @@ def fill(store: Store, records: Sequence[Record], labels: LabelKind = LabelKind.
         writer.put(records)
 
 
+def _by_key(columns: Columns) -> dict[str, tuple[Any, ...]]:
+    """The rows, each a value per column."""
+    lists = [[plain(value) for value in array.tolist()] for array in columns.values()]
+    return {row[0]: row for row in zip(*lists, strict=True)}
+
+
 def reader(store: Store) -> "closing[LocalStore]":
     """The store, as blocking code reads it; closed at the end."""
     return closing(blocking(store))
+
+
+async def _said(store: RemoteStore) -> str | None:
+    """The revision as a session says it, if it can."""
+    session = await store.connect()
+    try:
+        return await session.revision() if isinstance(session, WatchedSession) else None
+    finally:
+        await session.close()
 
 
 @contextmanager

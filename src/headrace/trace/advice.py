@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headrace.trace.figures import Figures
+from headrace.trace.figures import FULL, Figures
 from headrace.trace.number_format import part, seconds
 from headrace.trace.verdict import BUSY, IN_TURN, INPUT, STARTUP, TRAINER, bottleneck
 
@@ -14,8 +14,6 @@ COMPUTING = 0.6
 """Samples whose CPU clock advances for at least this share of their time compute; others wait for something."""
 H200 = "7,000 to 15,000"
 """JPEG pictures of 500 × 375 pixels on average that its decoders do in a second, as measured: see docs/on_device.md."""
-FULL = 0.9
-"""Cores that workers keep this busy have no room for more of them."""
 SPARE = 0.2
 """Workers beyond those that would fill the cores if they took turns, at most."""
 MOST = 64
@@ -62,18 +60,18 @@ def no_workers(figures: Figures) -> Advice | None:
 def needed_workers(figures: Figures) -> float:
     """Workers that would make batches as fast as the trainer takes them, at the pace of those that were recorded."""
     step = figures.steady.step.mean
-    return 1.1 * figures.work.mean / step if step else math.inf
+    return 1.1 * figures.work.mean * _left(figures) / step if step else math.inf
 
 
 def filling_workers(figures: Figures) -> float:
     """Workers that would keep the cores busy, as much as these used of them; with some to spare where samples wait."""
     if figures.cores is None:
         return 2 * figures.workers
-    if figures.cpu is None:
+    share = _computing(figures)
+    if share is None:
         return figures.cores
-    share = max(figures.cpu, 1e-3)
-    used = min(1.0, _running(figures) / figures.cores)
-    if used >= FULL:
+    share = max(share, 1e-3)
+    if figures.running >= FULL * figures.cores:
         return figures.workers
     return (1 + SPARE * (1 - share)) * figures.cores / share
 
@@ -92,13 +90,14 @@ def more_workers(figures: Figures) -> Advice | None:
         return None
     reason = "there are cores left" if figures.cores else "there may be cores left"
     if _waiting(figures):
-        reason = f"samples have the CPU for {figures.cpu:.0%} of theirs (the rest is a disk, a network, other programs)"
+        others = "a lock" if figures.queued is not None else "other programs"
+        reason = f"samples compute for {_computing(figures):.0%} of theirs (the rest is a disk, a network, {others})"
     enough = f", as {math.ceil(needed - ROUND)} make them" if needed <= 2 * MOST else ""
     limit = "" if wanted >= needed - 1 or wanted == MOST or not figures.cores else f"; {wanted} fill the cores"
     text = (
         f"The {figures.workers} workers are busy {figures.busy:.0%} of the time and {reason}: a batch takes "
         f"{seconds(figures.work.mean)} of work, the trainer needs one every {seconds(figures.steady.step.mean)}"
-        f"{enough}{limit}."
+        f"{enough}{limit}.{_beside(figures)}"
     )
     return Advice(f"num_workers={wanted}", text)
 
@@ -113,7 +112,7 @@ def cheaper_operation(figures: Figures) -> Advice | None:
     text = (
         f"The workers compute all the time. {worst.name!r} is {worst.share:.0%} of the work "
         f"({seconds(worst.time.mean)} a call): make it faster, do it once and store the result, or move it to "
-        "the device."
+        f"the device.{_beside(figures)}"
     )
     return Advice(f"operation {worst.name!r}", text)
 
@@ -291,16 +290,26 @@ def other_loader(figures: Figures) -> Advice | None:
     return Advice("headrace.DataLoader", text)
 
 
-def _running(figures: Figures) -> float:
-    """Cores that the workers kept busy."""
-    working = figures.busy * min(figures.workers, sum(lane.lane >= 0 for lane in figures.lanes))
-    return working * (1.0 if figures.cpu is None else figures.cpu)
+def _beside(figures: Figures) -> str:
+    """A sentence on cores that others had meanwhile."""
+    return " That is for cores that are its own; other programs had some of them meanwhile." if figures.taken else ""
+
+
+def _computing(figures: Figures) -> float | None:
+    """Share of their time that samples would compute if they had a core whenever they can run."""
+    return None if figures.cpu is None else min(1.0, figures.cpu / max(_left(figures), 1e-9))
+
+
+def _left(figures: Figures) -> float:
+    """Share of the samples' time that would be left if they had a core whenever they can run."""
+    return max(figures.cpu or 0.0, 1 - (figures.queued or 0.0))
 
 
 def _waiting(figures: Figures) -> bool:
     """Samples wait for something else than a core: where the cores are full, that is what they wait for."""
-    full = figures.cores is not None and _running(figures) >= FULL * figures.cores
-    return figures.cpu is not None and figures.cpu < COMPUTING and not full
+    full = figures.cores is not None and figures.running >= FULL * figures.cores
+    share = _computing(figures)
+    return share is not None and share < COMPUTING and not full
 
 
 RULES: tuple[Callable[[Figures], Advice | None], ...] = (

@@ -6,6 +6,11 @@ from typing import Any
 from headrace.trace.operation_times import OperationFigures, SlowSample
 from headrace.trace.spread import Spread
 
+FULL = 0.9
+"""Cores that workers keep this busy have no room for more of them."""
+TAKEN = 0.15
+"""A share of the samples' time without a core that is worth a word: some is spent at every change of turns."""
+
 
 @dataclass(frozen=True)
 class RunFigures:
@@ -119,6 +124,8 @@ class Figures:
     lanes: tuple[Lane, ...]
     cpu: float | None
     """Share of the samples' time that their threads' CPU clocks advanced."""
+    queued: float | None
+    """Share of the samples' time that their threads could have run and had no core; None where nobody noted it."""
     operations: tuple[OperationFigures, ...]
     slow: int
     slowest: tuple[SlowSample, ...]
@@ -148,6 +155,18 @@ class Figures:
         """Share of the workers' time that they worked."""
         working = [lane.busy for lane in self.lanes if lane.lane >= 0]
         return min(1.0, sum(working) / max(1, min(self.workers, len(working))))
+
+    @property
+    def running(self) -> float:
+        """Cores that the workers kept busy."""
+        working = self.busy * min(self.workers, sum(lane.lane >= 0 for lane in self.lanes))
+        return working * (1.0 if self.cpu is None else self.cpu)
+
+    @property
+    def taken(self) -> bool:
+        """True if workers had to wait for cores that others had: they could not have filled them themselves."""
+        full = self.cores is not None and self.running >= FULL * self.cores
+        return self.queued is not None and self.queued >= TAKEN and not full
 
     @property
     def transfer(self) -> float:

@@ -70,6 +70,8 @@ ELSEWHERE = "made on "
 """Begins the name of the span from asking another host for a sample to having it: the address of its node follows. The
 sample whose record comes next in the stream is that one.
 """
+QUEUED = "without a core"
+"""The counter of nanoseconds for which a worker's thread could have run so far, and had no core."""
 RETRIES_SHIFT = 7  # five bits: how often fetching was tried again
 
 OPERATION, NAME, RUN_TEXT, STREAM_TEXT, KEY_TEXT = 1, 2, 3, 4, 5  # kinds of DEFINE

@@ -15,6 +15,7 @@ from headrace.trace.reader import Table, Trace
 from headrace.trace.select import Loader, loaders, of_runs
 from headrace.trace.spread import SECOND, Spread, computed, ratio, share, spread
 from headrace.trace.verdict import Verdict, judge
+from headrace.trace.without_a_core import without_a_core
 
 TIERS = ("not cached", *F.FORMS)
 
@@ -124,6 +125,7 @@ def measure(trace: Trace, loader: Loader, cores: int | None = None) -> Figures:
         out_of_order=share(batches["early"]),
         lanes=_lanes(trace, seconds),
         cpu=computed(samples),
+        queued=without_a_core(trace),
         operations=operations(trace),
         slow=slow,
         slowest=slowest,

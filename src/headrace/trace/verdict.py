@@ -87,4 +87,10 @@ def _evidence(figures: Figures) -> list[str]:
         )
     if figures.workers:
         found.append(f"The {figures.workers} workers were busy {figures.busy:.0%} of the time.")
+    if figures.taken:
+        had = "" if figures.cores is None else f": the workers had {figures.running:.1f} of {figures.cores} cores"
+        found.append(
+            f"For {figures.queued:.0%} of their time samples could have run and no core was free{had}. Other programs, "
+            "or the trainer, had the rest; advice is for a machine without other programs."
+        )
     return found

@@ -4,9 +4,8 @@ A file is written beside its place and renamed. What it holds in all is counted 
 """
 
 import os
+import re
 import secrets
-import shutil
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,9 @@ from headrace.cache.entries.entry import Bytes, Pieces
 from headrace.core.errors import CacheError
 
 BLOCK = 4096
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = "[0-9a-f]"
+_ENTRY = re.compile(r"[0-9a-f]+-[0-9a-f]+|[0-9a-f]+\.part")
 PART = ".part"
 _SPOILT = "spoilt"
 
@@ -29,17 +31,29 @@ class Disk:
 
     def __init__(self, path: str | Path, title: str, limit: int) -> None:
         """Make the directory, or use the one there is; ``CacheError`` where it cannot hold a cache."""
-        self._path, self.limit = Path(path) / title, limit
+        where, self.limit = Path(path) / title, limit
         try:
-            self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            about = self._path.lstat()
+            where.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if where.is_symlink():
+                raise CacheError(_not_private(where))
+            self._fd = os.open(where, _FLAGS)
         except OSError as error:
             msg = f"{path} cannot hold a cache: {error.strerror}"
             raise CacheError(msg) from None
+        about = os.fstat(self._fd)
         # Entries are under a checksum, which whoever may write there can make.
-        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
-            msg = f"{self._path} is not private to this user: remove it, or choose another directory for the cache"
-            raise CacheError(msg)
+        if about.st_uid != os.geteuid() or about.st_mode & 0o077:
+            self.close()
+            raise CacheError(_not_private(where))
+        # This directory from now on, whatever is put in its place by whoever may write to the one above it.
+        self._path = Path(f"/proc/self/fd/{self._fd}")
+
+    def close(self) -> None:
+        """Idempotent. Nothing is found, and nothing kept, from then on."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+            self._path = Path("/proc/self/fd/-1")
 
     def spoil(self) -> None:
         """Have nothing that is here used any more, also by who comes when the table is gone."""
@@ -122,11 +136,25 @@ class DiskAside(NamedTuple):
             self.beside.unlink()
 
 
+def _not_private(path: Path) -> str:
+    return f"{path} is not private to this user: remove it, or choose another directory for the cache"
+
+
 def clear(path: str | Path) -> int:
-    """Delete what a cache has in a directory; the bytes that were held there."""
+    """Delete what a cache has in a directory, and nothing else; the bytes that were held there."""
     held = 0
-    for folder in Path(path).glob("[0-9a-f]" * 16):
+    for folder in Path(path).glob(_FOLDER * 16):
+        if folder.is_symlink():
+            continue
+        for part in folder.glob(_FOLDER * 2):
+            for file in part.iterdir() if part.is_dir() and not part.is_symlink() else ():
+                if _ENTRY.fullmatch(file.name):
+                    with suppress(OSError):
+                        held += file.lstat().st_size
+                        file.unlink()
+            with suppress(OSError):
+                part.rmdir()
         with suppress(OSError):
-            held += sum(file.stat().st_size for file in folder.glob("*/*"))
-        shutil.rmtree(folder, ignore_errors=True)
+            (folder / _SPOILT).unlink(missing_ok=True)
+            folder.rmdir()  # where nothing else is in it
     return held

@@ -131,9 +131,12 @@ class Directory:
         self.url = f"shm://{name}"
         self._open: list[int] = []
         try:
-            self._make(size)
+            if size is not None:
+                with suppress(FileExistsError):
+                    self.path.mkdir(mode=0o700)
             self.fd = self._opened(self.path, os.O_RDONLY | os.O_DIRECTORY)
-            self._check()
+            self._check()  # before anything is written: another user may have been here first, and left links
+            self._make(size)
             self._room = self._opened("room", os.O_RDWR | os.O_CREAT)
             self.latch = Latch(self._opened("lock", os.O_RDWR | os.O_CREAT))
         except OSError as error:
@@ -150,9 +153,6 @@ class Directory:
         return self._open[-1]
 
     def _make(self, size: int | None) -> None:
-        if size is not None:
-            with suppress(FileExistsError):
-                self.path.mkdir(mode=0o700)
         facts = self.path / "cache"
         found = _facts(facts)
         if found is None:

@@ -65,7 +65,7 @@ class Pool:
         self._bells: list[Bell] = []
         self._children: list[Child | None] = []
         self._roster = LaneStates(memory.words, memory.dims)
-        self.overdue = Overdue(self._roster)
+        self.overdue = Overdue(self._roster, context.get_start_method())
         self._poll = select.poll()
         self._poll.register(self._wiring.trainer.fd, select.POLLIN)
         self._watched: dict[int, int] = {}
@@ -231,14 +231,22 @@ class Pool:
         self.closed = True
 
 
+FORKED = (
+    "If it waits for a lock that a thread of this process held when it was forked, it will wait for ever: "
+    "multiprocessing_context='forkserver' starts workers without inherited locks"
+)
+AFRESH = "It imports what the program imports, which takes that long where the machine or the disk is busy"
+"""What a worker may be doing that began without anything of this process."""
+
+
 class Overdue:
     """Workers that never come to work, and samples that never end, while the trainer waits for them.
 
     Each is complained of once; the trainer decides how long it waits (``timeout``).
     """
 
-    def __init__(self, roster: LaneStates) -> None:
-        self._roster = roster
+    def __init__(self, roster: LaneStates, method: str) -> None:
+        self._roster, self._method = roster, method
         self._since: dict[int, tuple[int, float]] = {}  # lane -> its process, when that was started
         self._complained: set[tuple[int, int]] = set()  # process, when its sample was begun (0: before its first)
 
@@ -259,9 +267,8 @@ class Overdue:
                 continue
             if not self._roster.is_at_work(lane) and now - since >= START_SECONDS:
                 reports.append(
-                    f"{self._where(lane)}, {now - since:.0f} seconds after it was started. If it waits for a lock "
-                    "that a thread of this process held when it was forked, it will wait for ever: "
-                    "multiprocessing_context='forkserver' starts workers without inherited locks"
+                    f"{self._where(lane)}, {now - since:.0f} seconds after it was started. "
+                    f"{FORKED if self._method == 'fork' else AFRESH}"
                 )
             elif begun and now - begun / 1e9 >= SAMPLE_SECONDS:
                 reports.append(f"DataLoader worker {lane} (pid {pid}) has been making {self._sample(lane)} for "

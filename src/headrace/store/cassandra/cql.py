@@ -142,9 +142,17 @@ def write_metadata(tables: Tables, columns: Sequence[str]) -> str:
 
 def read_metadata(tables: Tables, columns: Sequence[str]) -> str:
     """The query for a row's metadata, in the order of ``columns``."""
-    wanted = ", ".join(map(quoted, columns))
-    source = table(tables.keyspace, tables.metadata)
-    return f"SELECT {wanted} FROM {source} WHERE {quoted(tables.metadata_id_column)} = ?"
+    return read_one(table(tables.keyspace, tables.metadata), tables.metadata_id_column, columns)
+
+
+def read_one(name: str, id_column: str, columns: Sequence[str]) -> str:
+    """The query for these columns of a row."""
+    return f"SELECT {', '.join(map(quoted, columns))} FROM {name} WHERE {quoted(id_column)} = ?"
+
+
+def read_some(name: str, id_column: str, columns: Sequence[str]) -> str:
+    """The query for the rows that lie first on the ring, as many as are asked for."""
+    return f"SELECT {', '.join(map(quoted, [id_column, *columns]))} FROM {name} LIMIT ?"
 
 
 def remove(tables: Tables) -> tuple[str, str]:

@@ -84,6 +84,28 @@ async def shape_of(connection: cassandra_driver.Connection, tables: Tables, stor
     return TableShape(data[tables.id_column], labels, bool(metadata), kinds)
 
 
+class RevisionReader:
+    """Reader of the revision that every writer of this package advances; prepares its statement when first asked."""
+
+    def __init__(self, connection: cassandra_driver.Connection, tables: Tables, *, quorum: bool) -> None:
+        """``quorum``: most replicas are asked, as most are written to where the URL names no consistency."""
+        self._connection, self._quorum = connection, quorum
+        self._text = cql.read_revision(tables)
+        self._read: Any = None
+
+    async def read(self) -> str | None:
+        """The revision; None for tables without one, which others wrote. Raises what the driver raises."""
+        try:
+            self._read = self._read or await self._connection.create_prepared(self._text)
+        except cassandra_driver.NotThere:
+            return None
+        statement = self._read.bind([])
+        if self._quorum:
+            statement.set_consistency(cassandra_driver.LOCAL_QUORUM)
+        found = (await self._connection.execute(statement)).first()
+        return None if found is None else str(found.as_tuple()[0])
+
+
 class CassandraSession:
     """Reader of rows: a prepared statement, run for each key. The driver spreads requests over servers and
     connections.
@@ -92,10 +114,16 @@ class CassandraSession:
     """
 
     def __init__(
-        self, connection: cassandra_driver.Connection, read: Any, shape: TableShape, store: str, surer: Any | None
+        self,
+        connection: cassandra_driver.Connection,
+        read: Any,
+        shape: TableShape,
+        store: str,
+        surer: Any | None,
+        reader: RevisionReader,
     ) -> None:
         self._connection = connection
-        self._surer = surer
+        self._surer, self._reader = surer, reader
         self._read = read
         self._shape = shape
         self._labelled = shape.labels is not LabelKind.NONE
@@ -104,7 +132,12 @@ class CassandraSession:
 
     @classmethod
     async def prepared(
-        cls, connection: cassandra_driver.Connection, tables: Tables, store: str, surer: Any | None
+        cls,
+        connection: cassandra_driver.Connection,
+        tables: Tables,
+        store: str,
+        surer: Any | None,
+        reader: RevisionReader,
     ) -> "CassandraSession":
         """Prepares what most tables take while it asks what this one has: a round trip less, as a rule."""
         guess = cql.read_row(tables, LabelKind.INTEGER)
@@ -115,7 +148,7 @@ class CassandraSession:
                 read = await settled(lambda: connection.create_prepared(text))
             except cassandra_driver.Failure as error:
                 raise cassandra_driver.told(error, store) from error
-        return cls(connection, read, shape, store, surer)
+        return cls(connection, read, shape, store, surer, reader)
 
     async def get(self, key: str) -> Row:
         bound = cql.bound_id(key, self._shape.id_type)
@@ -143,6 +176,13 @@ class CassandraSession:
             return (await self._connection.execute(statement)).first()
         except cassandra_driver.Failure as error:
             raise cassandra_driver.told(error, self._store, key) from error
+
+    async def revision(self) -> str | None:
+        """See ``WatchedSession``: None for tables that something else wrote."""
+        try:
+            return await self._reader.read()
+        except cassandra_driver.Failure as error:
+            raise cassandra_driver.told(error, self._store) from error
 
     def connections(self) -> int:
         return int(self._connection.metrics().stats_total_connections) if self._open else 0

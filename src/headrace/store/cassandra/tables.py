@@ -10,7 +10,15 @@ from headrace.core.options import Retry
 from headrace.store.base import Kind, LabelKind, Schema
 from headrace.store.cassandra import cassandra_driver, cql
 from headrace.store.cassandra.cassandra_writer import CassandraWriter
-from headrace.store.cassandra.row_session import CassandraSession, TableShape, agreed, column_types, settled, shape_of
+from headrace.store.cassandra.row_session import (
+    CassandraSession,
+    RevisionReader,
+    TableShape,
+    agreed,
+    column_types,
+    settled,
+    shape_of,
+)
 from headrace.store.cassandra.url_options import options
 from headrace.store.columns import check_kinds, check_labels, chosen
 from headrace.store.driver_process.driven_store import Listing
@@ -48,7 +56,9 @@ class CassandraTables:
         connection = await self._connect(wide=True)
         try:
             surer = cassandra_driver.SURER.get(self._reach.consistency)
-            return await CassandraSession.prepared(connection, self._tables, self.name, surer)
+            return await CassandraSession.prepared(
+                connection, self._tables, self.name, surer, self._revisions(connection)
+            )
         except BaseException:
             await connection.close()
             raise
@@ -62,11 +72,33 @@ class CassandraTables:
         except cassandra_driver.Failure as error:
             raise cassandra_driver.told(error, self.name) from error
         rows.sort(key=lambda row: str(row[0]))
-        found = {}
-        for position, name in enumerate(wanted):
-            plain = PLAIN[shape.kinds[name]]
-            found[name] = [None if row[position] is None else plain(row[position]) for row in rows]
-        return Listing(shape.labels, shape.kinds, found)
+        return _listing(shape, wanted, rows)
+
+    async def facts(self, keys: Sequence[str]) -> Listing:
+        """The metadata of those of the keys that are there."""
+        try:
+            connection = await self._connect()
+            shape = await shape_of(connection, self._tables, self.name)
+            source, id_column, names = self._source(shape, list(shape.kinds)[1:])
+            # A query has to ask for something, and an id is always there.
+            prepared = await connection.create_prepared(cql.read_one(source, id_column, [id_column, *names]))
+            bound = [id_ for key in dict.fromkeys(keys) if (id_ := cql.bound_id(key, shape.id_type)) is not None]
+            found = await each(lambda id_: self._rows(connection, prepared.bind([id_])), bound)
+        except cassandra_driver.Failure as error:
+            raise cassandra_driver.told(error, self.name) from error
+        return _listing(shape, list(shape.kinds), [row for rows in found for row in rows])
+
+    async def beginning(self, most: int) -> Listing:
+        """The metadata of some rows: those that lie first on the ring."""
+        try:
+            connection = await self._connect()
+            shape = await shape_of(connection, self._tables, self.name)
+            source, id_column, names = self._source(shape, list(shape.kinds)[1:])
+            prepared = await connection.create_prepared(cql.read_some(source, id_column, names))
+            rows = await self._rows(connection, prepared.bind([most], page_size=self._page(shape))) if most else []
+        except cassandra_driver.Failure as error:
+            raise cassandra_driver.told(error, self.name) from error
+        return _listing(shape, list(shape.kinds), rows)
 
     async def writer(self) -> CassandraWriter:
         try:
@@ -91,22 +123,14 @@ class CassandraTables:
             if named is None:
                 raise StoreRefused.at(self.name, f"there is no table {tables.data!r}")
             cluster = (await connection.query(cql.CLUSTER)).first().as_tuple()[0]
-            revision = await self._revision(connection) or await self._write_times(connection)
+            revision = await self._revisions(connection).read() or await self._write_times(connection)
         except cassandra_driver.Failure as error:
             raise cassandra_driver.told(error, self.name) from error
         columns = f"{tables.id_column}:{tables.label_column}:{tables.data_column}"
         return Provenance(f"cassandra:{cluster}:{named.as_tuple()[0]}:{columns}", revision)
 
-    async def _revision(self, connection: cassandra_driver.Connection) -> str | None:
-        try:
-            prepared = await connection.create_prepared(cql.read_revision(self._tables))
-        except cassandra_driver.NotThere:
-            return None
-        statement = prepared.bind([])
-        if self._reach.consistency is None:
-            statement.set_consistency(cassandra_driver.LOCAL_QUORUM)
-        found = (await connection.execute(statement)).first()
-        return None if found is None else str(found.as_tuple()[0])
+    def _revisions(self, connection: cassandra_driver.Connection) -> RevisionReader:
+        return RevisionReader(connection, self._tables, quorum=self._reach.consistency is None)
 
     async def _write_times(self, connection: cassandra_driver.Connection) -> str:
         tables, shape = self._tables, await shape_of(connection, self._tables, self.name)
@@ -134,39 +158,46 @@ class CassandraTables:
     async def _scan(
         self, connection: cassandra_driver.Connection, shape: TableShape, wanted: list[str]
     ) -> list[tuple[Any, ...]]:
+        source, id_column, names = self._source(shape, wanted)
+        return await self._everywhere(connection, cql.scan(source, id_column, names), ARCS, self._page(shape))
+
+    def _source(self, shape: TableShape, wanted: Sequence[str]) -> tuple[str, str, Sequence[str]]:
+        """The table to list, its column of ids, and the columns to ask it for."""
         tables = self._tables
         if shape.has_metadata:
-            source, id_column, page = tables.metadata, tables.metadata_id_column, METADATA_PAGE
-            names = wanted
-        else:
-            source, id_column = tables.data, tables.id_column
-            # To read the label as well is cheaper than not to: the server then need not look at the payload.
-            labelled = shape.labels is not LabelKind.NONE
-            names = [tables.label_column] if labelled else []
-            page = LABEL_PAGE if labelled else BLIND_PAGE
-        rows = await self._everywhere(
-            connection, cql.scan(cql.table(tables.keyspace, source), id_column, names), ARCS, page
-        )
-        return rows if shape.has_metadata else [row[: 1 + len(wanted)] for row in rows]
+            return cql.table(tables.keyspace, tables.metadata), tables.metadata_id_column, wanted
+        # To read the label as well is cheaper than not to: the server then need not look at the payload.
+        names = [] if shape.labels is LabelKind.NONE else [tables.label_column]
+        return cql.table(tables.keyspace, tables.data), tables.id_column, names
+
+    @staticmethod
+    def _page(shape: TableShape) -> int:
+        if shape.has_metadata:
+            return METADATA_PAGE
+        return BLIND_PAGE if shape.labels is LabelKind.NONE else LABEL_PAGE
 
     async def _everywhere(
         self, connection: cassandra_driver.Connection, text: str, arcs: int, page: int
     ) -> list[tuple[Any, ...]]:
         """The rows that a query about an arc gives for the whole ring, arc after arc."""
-        prepared, again = await connection.create_prepared(text), Perseverance(self.name, Retry(), None)
+        prepared = await connection.create_prepared(text)
 
         async def arc(marks: tuple[int, int]) -> list[tuple[Any, ...]]:
-            statement = prepared.bind([*marks], page_size=page)
-            statement.set_is_idempotent(True)
-            rows: list[tuple[Any, ...]] = []
-            while True:
-                result = await again.run(None, partial(self._executed, connection, statement))
-                rows += [tuple(row.as_tuple()) for row in result.all()]
-                if not result.has_more_pages():
-                    return rows
-                statement.set_page_state(result.page_state())
+            return await self._rows(connection, prepared.bind([*marks], page_size=page))
 
         return [row for part in await each(arc, cql.arcs(arcs), ARCS_AT_ONCE) for row in part]
+
+    async def _rows(self, connection: cassandra_driver.Connection, statement: Any) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives, page after page."""
+        statement.set_is_idempotent(True)
+        again = Perseverance(self.name, Retry(), None)
+        rows: list[tuple[Any, ...]] = []
+        while True:
+            result = await again.run(None, partial(self._executed, connection, statement))
+            rows += [tuple(row.as_tuple()) for row in result.all()]
+            if not result.has_more_pages():
+                return rows
+            statement.set_page_state(result.page_state())
 
     async def _executed(self, connection: cassandra_driver.Connection, statement: Any) -> Any:
         try:
@@ -211,3 +242,11 @@ class CassandraTables:
         if not shape.has_metadata:
             raise StoreRefused.at(self.name, f"there is no table {self._tables.metadata!r} yet for metadata")
         return shape
+
+
+def _listing(shape: TableShape, wanted: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Listing:
+    found = {}
+    for position, name in enumerate(wanted):
+        plain = PLAIN[shape.kinds[name]]
+        found[name] = [None if row[position] is None else plain(row[position]) for row in rows]
+    return Listing(shape.labels, shape.kinds, found)

@@ -8,7 +8,19 @@ from typing import Any
 
 from headrace.store import disposable
 from headrace.store.background import Background, run_here
-from headrace.store.base import Columns, Info, Kind, LabelKind, Record, RemoteStore, Row, Schema, Session
+from headrace.store.base import (
+    Beginning,
+    Columns,
+    Info,
+    Kind,
+    LabelKind,
+    PartialCatalogue,
+    Record,
+    RemoteStore,
+    Row,
+    Schema,
+    Session,
+)
 from headrace.store.columns import check_record, check_schema, column, describe, own_columns
 from headrace.store.driver_process.driver_handle import DriverProcess
 from headrace.store.origin import RemovingStore, Stored
@@ -26,7 +38,7 @@ class Listing:
     """Of those that were asked for."""
 
 
-class ServedStore(RemoteStore, RemovingStore):
+class ServedStore(RemoteStore, PartialCatalogue, RemovingStore):
     """A description of a store, and a process for whatever is done with it: one per call, session and writer.
 
     In a process that may be killed anyhow, as the fetcher is, sessions are the driver's own.
@@ -36,8 +48,9 @@ class ServedStore(RemoteStore, RemovingStore):
     def direct(self) -> Any:
         """The store itself, for a process that is disposable: the driver is loaded now.
 
-        All of it is asynchronous, and nothing of it is closed: ``columns``, which gives a ``Listing``, ``provenance``,
-        ``create``, ``connect``, and ``writer``, with a ``schema``, ``put``, ``present``, ``stored`` and ``remove``.
+        All of it is asynchronous, and nothing of it is closed: ``columns``, ``facts`` and ``beginning``, which give a
+        ``Listing``, ``provenance``, ``create``, ``connect``, and ``writer``, with a ``schema``, ``put``, ``present``,
+        ``stored`` and ``remove``.
         """
 
     async def connect(self) -> Session:
@@ -51,6 +64,13 @@ class ServedStore(RemoteStore, RemovingStore):
 
     def columns(self, names: Sequence[str] | None = None) -> Columns:
         return _columns(self._listing(names))
+
+    def facts(self, keys: Sequence[str]) -> Columns:
+        return _columns(run_here(self._asked("facts", list(keys))))
+
+    def beginning(self, most: int) -> Beginning:
+        """The rows that the servers find first."""
+        return Beginning(_columns(run_here(self._asked("beginning", most))), None)
 
     def info(self) -> Info:
         listing = self._listing(None)
@@ -109,6 +129,11 @@ class ServedSession:
 
     async def get(self, key: str) -> Row:
         found: Row = await self._process.call("get", key)
+        return found
+
+    async def revision(self) -> str | None:
+        """See ``WatchedSession``."""
+        found: str | None = await self._process.call("revision")
         return found
 
     def connections(self) -> int:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from headrace.core.errors import IngestError
 from headrace.store.base import Kind, LabelKind, Scalar
+from headrace.store.files import is_there
 from headrace.store.ingest import shards
 from headrace.store.ingest.source_options import ReadOptions
 
@@ -128,6 +129,7 @@ def _kind(text: str) -> tuple[str, str]:
         return _of_file(path, text)
     if rest and scheme.replace(".", "_").isidentifier():
         return "dataset", text
+    is_there(path)  # where that cannot be seen, its error says why
     raise IngestError(
         f"{text}: there is no such folder or file; a source is a folder, a CSV or Parquet manifest, WebDataset tars, "
         "torchvision:NAME?root=..., module:factory, hf:FOLDER or the URL of a store"

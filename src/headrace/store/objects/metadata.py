@@ -2,16 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import aclosing
+from typing import Any
 
 from headrace.core.errors import StoreRefused
 from headrace.core.options import Retry
 from headrace.store.objects.object_driver import Bucket
 from headrace.store.perseverance import Perseverance
-
-if TYPE_CHECKING:
-    pass
 
 FOLDER = "metadata"
 REMOVED = "data"
@@ -28,17 +26,20 @@ def last_number(names: Sequence[str]) -> int:
     return int(found) if found.isdecimal() else 0
 
 
-async def rows(bucket: Bucket, store: str) -> AsyncIterator[dict[str, Any]]:
+async def rows(bucket: Bucket, store: str, *, latest_first: bool = False) -> AsyncGenerator[dict[str, Any]]:
     """Every line of every part, oldest first: of those with one key the last counts. Raises ``StoreRefused``."""
     again = Perseverance(store, Retry(), None)
     names = await again.run(None, lambda: bucket.names(FOLDER))
+    if latest_first:
+        names.reverse()
 
     async def part(name: str) -> tuple[memoryview, dict[str, str]] | None:
         return await again.run(None, lambda: bucket.get(name))
 
     for first in range(0, len(names), AT_ONCE):
         for found in await asyncio.gather(*map(part, names[first : first + AT_ONCE])):
-            for line in bytes(found[0]).splitlines() if found is not None else ():
+            lines = bytes(found[0]).splitlines() if found is not None else []
+            for line in reversed(lines) if latest_first else lines:
                 try:
                     row = json.loads(line)
                     if not isinstance(row["key"], str):
@@ -70,3 +71,19 @@ async def lists(bucket: Bucket, store: str, names: Sequence[str]) -> dict[str, l
         "key": [key for key, _ in order],
         **{name: [column[place] for _, place in order] for name, column in values.items()},
     }
+
+
+async def latest(bucket: Bucket, store: str, keys: Collection[str] | None, most: int) -> list[dict[str, Any]]:
+    """The rows of these keys, or any, so many of those that were written last: earlier parts are not read then."""
+    found: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    async with aclosing(rows(bucket, store, latest_first=True)) as lines:
+        async for row in lines:
+            if row["key"] in seen or (keys is not None and row["key"] not in keys):
+                continue
+            seen.add(row["key"])
+            if REMOVED not in row:
+                found.append(row)
+            if len(found if keys is None else seen) >= most:
+                break
+    return found

@@ -1,16 +1,18 @@
 """The store over objects.
 
 Below the prefix lie ``headrace.json``, which says what the labels and columns are; ``data/KEY``, the payloads, with an
-integer label as an attribute of the object; ``labels/KEY``, labels that are blobs; and ``metadata/…jsonl``, parts of
-the metadata, one for each batch that was written or removed, of which the last that names a key counts. A part is
-written after the objects it names: what has metadata is there.
+integer label as an attribute of the object; ``labels/KEY``, labels that are blobs; ``metadata/…jsonl``, parts of
+the metadata, one for each batch that was written or removed, of which the last that names a key counts; and
+``revision``, a text that is another one after every write. A part is written after the objects it names: what has
+metadata is there. The revision is written before the objects and after the part: who has read one revision before a
+row and after it has the row of that revision, even where a writer died in between.
 """
 
 import asyncio
 import json
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -18,23 +20,37 @@ from urllib.parse import quote
 from headrace.core.errors import BadRow, MissingKey, StoreError, StoreRefused
 from headrace.core.options import Retry
 from headrace.store.background import Background, run_here
-from headrace.store.base import Columns, Info, Kind, Label, LabelKind, Record, RemoteStore, Row, Schema, Session
+from headrace.store.base import (
+    Beginning,
+    Columns,
+    Info,
+    Kind,
+    Label,
+    LabelKind,
+    PartialCatalogue,
+    Record,
+    RemoteStore,
+    Row,
+    Schema,
+    Session,
+)
 from headrace.store.columns import check_kinds, check_labels, check_record, check_schema, chosen, column, describe
 from headrace.store.known_keys import KnownKeys
 from headrace.store.objects import metadata
 from headrace.store.objects.object_driver import Bucket
 from headrace.store.origin import RemovingStore
 from headrace.store.perseverance import Perseverance, each
-from headrace.store.provenance import Provenance, digest_of, new_identity
+from headrace.store.provenance import Provenance, digest_of, new_identity, next_revision
 from headrace.store.shards import recognised
 from headrace.store.url import StoreUrl, UrlNamed
 
 ABOUT = "headrace.json"
 FORMAT = 1
 LABEL = "headrace-label"
+REVISION = "revision"
 
 
-class ObjectStore(UrlNamed, RemoteStore, RemovingStore):
+class ObjectStore(UrlNamed, RemoteStore, PartialCatalogue, RemovingStore):
     """``s3://[key_id:secret@]bucket/prefix[?endpoint=http://host:port]``."""
 
     def __init__(self, url: StoreUrl) -> None:
@@ -51,15 +67,24 @@ class ObjectStore(UrlNamed, RemoteStore, RemovingStore):
     def columns(self, names: Sequence[str] | None = None) -> Columns:
         return run_here(self._columns(names))[0]
 
+    def facts(self, keys: Sequence[str]) -> Columns:
+        """The latest line on each; metadata is a log, and for one that was written first all of it is read."""
+        wanted = set(keys)
+        return run_here(self._latest(wanted, len(wanted)))
+
+    def beginning(self, most: int) -> Beginning:
+        """The rows that were written last."""
+        return Beginning(run_here(self._latest(None, most)), None)
+
     def info(self) -> Info:
         columns, schema = run_here(self._columns(None))
         return describe(self.name, columns, schema.labels, schema.columns)
 
     def provenance(self) -> Provenance:
-        """The identity that the store was given when it was made, and the parts of its metadata: every write by a
-        writer adds one.
+        """The identity that the store was given when it was made, and the revision that every writer of this package
+        advances; of a store without one, written by an older release, the parts of its metadata.
 
-        Payloads that others exchange, without a part of the metadata, are not noticed.
+        Payloads that others exchange are not noticed.
         """
         return run_here(self._provenance())
 
@@ -82,8 +107,10 @@ class ObjectStore(UrlNamed, RemoteStore, RemovingStore):
         again = Perseverance(self.name, Retry(), None)
         identity = (await again.run(None, self._about)).identity
         where = f"s3:{self._url.options.get('endpoint', '')}:{self._url.hosts[0][0]}:{self._url.path.strip('/')}"
-        states = await again.run(None, lambda: self._bucket.states(metadata.FOLDER))
-        return Provenance(identity or where, digest_of("\n".join(states)))
+        revision = await again.run(None, lambda: revision_in(self._bucket))
+        if revision is None:
+            revision = digest_of("\n".join(await again.run(None, lambda: self._bucket.states(metadata.FOLDER))))
+        return Provenance(identity or where, revision)
 
     async def _create(self, schema: Schema) -> None:
         about = await self._about()
@@ -132,12 +159,19 @@ class ObjectStore(UrlNamed, RemoteStore, RemovingStore):
 
     async def _columns(self, names: Sequence[str] | None) -> tuple[Columns, Schema]:
         schema = await self._schema()
-        own = {"label": Kind.INTEGER} if schema.labels is LabelKind.INTEGER else {}
-        kinds = {"key": Kind.TEXT, **own, "bytes": Kind.INTEGER, **schema.columns}
+        kinds = _kinds(schema)
         wanted = chosen(names, kinds, self.name)
         values = await metadata.lists(self._bucket, self.name, wanted)
+        return self._made({name: values[name] for name in wanted}, kinds), schema
+
+    async def _latest(self, keys: Collection[str] | None, most: int) -> Columns:
+        kinds = _kinds(await self._schema())
+        rows = await metadata.latest(self._bucket, self.name, keys, most) if most else []
+        return self._made({name: [row.get(name) for row in rows] for name in kinds}, kinds)
+
+    def _made(self, values: Mapping[str, Sequence[Any]], kinds: Mapping[str, Kind]) -> Columns:
         try:
-            return {name: column(values[name], kinds[name]) for name in wanted}, schema
+            return {name: column(each, kinds[name]) for name, each in values.items()}
         except (ValueError, TypeError, OverflowError) as error:
             raise StoreRefused.at(self.name, f"a part of the metadata is damaged: {error}") from error
 
@@ -152,6 +186,12 @@ class _StoreSays(NamedTuple):
     identity: str | None
     schema: Schema | None
     """None where nothing was stored yet."""
+
+
+def _kinds(schema: Schema) -> dict[str, Kind]:
+    """The kinds of a store's columns, ``key`` first."""
+    own = {"label": Kind.INTEGER} if schema.labels is LabelKind.INTEGER else {}
+    return {"key": Kind.TEXT, **own, "bytes": Kind.INTEGER, **schema.columns}
 
 
 class ObjectSession:
@@ -184,6 +224,10 @@ class ObjectSession:
         if label is None and self._labels is not LabelKind.NONE:
             raise BadRow.at(self._store, f"the object with the key {key!r} has no label", key=key)
         return Row(key, found[0], label)
+
+    async def revision(self) -> str | None:
+        """See ``WatchedSession``: None for a store that an older release wrote."""
+        return await revision_in(self._bucket)
 
     def connections(self) -> int:
         return 0
@@ -231,9 +275,17 @@ class ObjectWriter:
     async def _remove(self, keys: Sequence[str]) -> None:
         """The objects first: what is interrupted is still listed, and can be removed again."""
         folders = ("data", "labels") if self._schema.labels is LabelKind.BLOB else ("data",)
+        await self._advance()
         paths = [path_of(folder, key) for key in keys for folder in folders]
         await each(lambda path: self._again.run(None, lambda: self._bucket.delete(path)), paths)
         await self._append([{"key": key, metadata.REMOVED: None} for key in keys])
+        await self._advance()
+
+    async def _advance(self) -> None:
+        """Write another revision. Any text but the one that is there will do: of writers at one time the last one's
+        stands.
+        """
+        await self._written(None, REVISION, next_revision("").encode())
 
     async def _append(self, lines: Sequence[dict[str, Any]]) -> None:
         """Add one more part to the metadata."""
@@ -242,8 +294,10 @@ class ObjectWriter:
         await self._written(None, part, "\n".join(map(json.dumps, lines)).encode())
 
     async def _put(self, records: Sequence[Record]) -> None:
+        await self._advance()
         await each(self._put_one, records)
         await self._append([self._line(record) for record in records])
+        await self._advance()
 
     async def _put_one(self, record: Record) -> None:
         if isinstance(record.label, bytes):
@@ -259,6 +313,12 @@ class ObjectWriter:
     def _line(self, record: Record) -> dict[str, Any]:
         label = {"label": record.label} if isinstance(record.label, int) else {}
         return {"key": record.key, **label, "bytes": len(record.payload), **record.metadata}
+
+
+async def revision_in(bucket: Bucket) -> str | None:
+    """The store's revision; None where no writer has left one."""
+    found = await bucket.get(REVISION)
+    return None if found is None else bytes(found[0]).decode("utf-8", "replace")
 
 
 def path_of(folder: str, key: str) -> str:

@@ -2,14 +2,14 @@
 
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol, TypeVar
 
 from headrace.core.errors import BadRow, MissingKey, StoreError, StoreRefused
-from headrace.store.base import Columns, Info, Kind
+from headrace.store.base import Beginning, Columns, Info, Kind, PartialCatalogue
 from headrace.store.columns import CLASS, chosen, column, describe, own_columns
 from headrace.store.provenance import Provenance, digest_of
-from headrace.store.shards.formats import Format, OpenedShards
+from headrace.store.shards.formats import Format, OpenedShards, Sectioned
 from headrace.store.shards.shard import DamagedShard, Shard, Steps
 from headrace.store.url import StoreUrl, UrlNamed
 
@@ -34,7 +34,7 @@ class ShardPlace(Protocol):
     def close(self) -> None: ...
 
 
-class ShardCatalogue(UrlNamed):
+class ShardCatalogue(UrlNamed, PartialCatalogue):
     """Keys and metadata, and when the index is read: each process looks whether it is still true, until ``close``."""
 
     def __init__(self, url: StoreUrl, shards: Format, place: ShardPlace) -> None:
@@ -47,6 +47,36 @@ class ShardCatalogue(UrlNamed):
 
     def columns(self, names: Sequence[str] | None = None) -> Columns:
         return self._columns(self._open(), names)
+
+    def facts(self, keys: Sequence[str]) -> Columns:
+        """The shards that have them are read for it, or all, where a format's metadata is in one piece."""
+        opened = self._open()
+        if not isinstance(opened, Sectioned):
+            return _picked(self._columns(opened, None), set(keys))
+        kinds: dict[str, Kind] = self._run(opened.kinds())
+        places = {place: None for key in keys if (place := opened.find(key)) is not None}
+        parts = {shard: self._run(opened.section(shard, list(kinds))) for shard in {shard for shard, _ in places}}
+        return {
+            name: column([parts[shard][name][position] for shard, position in places], kind)
+            for name, kind in kinds.items()
+        }
+
+    def beginning(self, most: int) -> Beginning:
+        """The samples of the first shards."""
+        opened = self._open()
+        counts = opened.counts()
+        if not isinstance(opened, Sectioned):
+            first = {name: each[:most] for name, each in self._columns(opened, None).items()}
+            return Beginning(first, sum(counts))
+        kinds: dict[str, Kind] = self._run(opened.kinds())
+        found: dict[str, list[Any]] = {name: [] for name in kinds}
+        for shard in range(len(counts)):
+            if len(found["key"]) >= most:
+                break
+            part = self._run(opened.section(shard, list(kinds)))
+            for name, values in found.items():
+                values.extend(part[name][: most - len(values)])
+        return Beginning({name: column(values, kinds[name]) for name, values in found.items()}, sum(counts))
 
     def info(self) -> Info:
         opened = self._open()
@@ -98,6 +128,11 @@ class ShardCatalogue(UrlNamed):
     @abstractmethod
     def _ran(self, steps: Steps[T]) -> T:
         """The result of the parser, which is run where the shards are."""
+
+
+def _picked(columns: Columns, keys: Collection[str]) -> Columns:
+    rows = [row for row, key in enumerate(columns["key"].tolist()) if key in keys]
+    return {name: each[rows] for name, each in columns.items()}
 
 
 def missing(store: str, key: str) -> MissingKey:

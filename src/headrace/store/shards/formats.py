@@ -72,6 +72,15 @@ class Placed(Protocol):
         ...
 
 
+@runtime_checkable
+class Sectioned(OpenedShards, Protocol):
+    """Opened shards whose metadata can be read for one shard alone."""
+
+    def section(self, shard: int, names: Sequence[str]) -> Steps[dict[str, list[Any]]]:
+        """The named columns of one shard, ``key`` among them, in the order of its samples."""
+        ...
+
+
 class Format(Protocol):
     """Knows which shards there are, of one kind, and what the URL's options ask of them."""
 

@@ -7,7 +7,7 @@ leaves, as uint32, followed by them. Chunks of tokens are one array each, cut in
 import json
 import struct
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -128,9 +128,18 @@ class Chunks:
         }
 
     def columns(self, names: Sequence[str]) -> Steps[dict[str, list[Any]]]:
-        sources = {name: self._label if name == "label" and self._label is not None else name for name in names}
+        sources = self._sources(names)
         (parts,) = yield [Each([self._columns(number, sources) for number in range(len(self.shards))])]
         return {name: [value for part in parts for value in part[name]] for name in names}
+
+    def section(self, shard: int, names: Sequence[str]) -> Steps[dict[str, list[Any]]]:
+        sources = self._sources(name for name in names if name != "key")
+        found = (yield from self._columns(shard, sources)) if sources else {}
+        return {"key": numbered(self.about.chunks[shard].samples, self._starts[shard]), **found}
+
+    def _sources(self, names: Iterable[str]) -> dict[str, str]:
+        """The part of an item that each of our columns is."""
+        return {name: self._label if name == "label" and self._label is not None else name for name in names}
 
     def table(self, shard: int) -> Steps[Any] | None:
         return None if self.is_block(shard) or self.about.tokens else self._offsets(shard)

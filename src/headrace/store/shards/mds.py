@@ -7,7 +7,7 @@ uint32, of those columns whose size varies, followed by the columns themselves.
 import json
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -161,9 +161,22 @@ class MdsShards:
         return shard, self._firsts[place] + number - self._starts[shard]
 
     def columns(self, names: Sequence[str]) -> Steps[dict[str, list[Any]]]:
-        sources = {name: self._label if name == "label" and self._label is not None else name for name in names}
+        sources = self._sources(names)
         (parts,) = yield [Each([self._columns(number, sources) for number in range(len(self.shards))])]
         return {name: [value for part in parts for value in part[name]] for name in names}
+
+    def section(self, shard: int, names: Sequence[str]) -> Steps[dict[str, list[Any]]]:
+        sources = self._sources(name for name in names if name != "key")
+        found = (yield from self._columns(shard, sources)) if sources else {}
+        start = self._starts[shard]
+        stream = bisect_right(self._firsts, start, hi=len(self.streams)) - 1
+        first = start - self._firsts[stream]
+        keys = numbered(self.described[shard].samples, first)
+        return {"key": [f"{self.streams[stream]}{key}" for key in keys], **found}
+
+    def _sources(self, names: Iterable[str]) -> dict[str, str]:
+        """The column of the shards that each of ours is."""
+        return {name: self._label if name == "label" and self._label is not None else name for name in names}
 
     def table(self, shard: int) -> Steps[Any] | None:
         return None if self.is_block(shard) else self._offsets(shard)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 DIGITS = 9
 
 
-def numbered(count: int) -> list[str]:
+def numbered(count: int, first: int = 0) -> list[str]:
     """The keys of so many samples."""
-    return [f"{number:0{DIGITS}}" for number in range(count)]
+    return [f"{number:0{DIGITS}}" for number in range(first, first + count)]
 
 
 def position_of(key: str, count: int) -> int | None:

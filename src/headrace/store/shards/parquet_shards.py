@@ -153,12 +153,23 @@ class RowGroups:
         return {"key": Kind.TEXT, **own, **others}
 
     def columns(self, names: Sequence[str]) -> Steps[dict[str, list[Any]]]:
-        sources = [self._label if name == "label" and self._label is not None else name for name in names]
+        sources = self._sources(names)
         (parts,) = yield [Each([self._read(number, sources) for number in range(len(self._groups))])]
         return {
             name: [value for part in parts for value in listed(part[source])]
             for name, source in zip(names, sources, strict=True)
         }
+
+    def section(self, shard: int, names: Sequence[str]) -> Steps[dict[str, list[Any]]]:
+        others = [name for name in names if name != "key"]
+        sources = self._sources(others)
+        read = (yield from self._read(shard, sources)) if sources else {}
+        found = {name: listed(read[source]) for name, source in zip(others, sources, strict=True)}
+        return {"key": numbered(self._groups[shard].rows, self._starts[shard]), **found}
+
+    def _sources(self, names: Sequence[str]) -> list[str]:
+        """The column of the files that each of ours is."""
+        return [self._label if name == "label" and self._label is not None else name for name in names]
 
     def table(self, shard: int) -> Steps[Any] | None:
         return None if self._label is None and self._pages_of(shard) is None else self._table(shard)

@@ -113,6 +113,13 @@ class Files:
         }
         return {name: found[name] for name in names}
 
+    def section(self, shard: int, names: Sequence[str]) -> Steps[dict[str, list[Any]]]:
+        yield from ()
+        of = self.files[shard]
+        first = of.object.partition("/")[0]
+        found = {"key": of.object, "bytes": of.size, "label": self._classes.get(first), CLASS: first}
+        return {name: [found[name]] for name in names}
+
     def table(self, shard: int) -> None:
         return None
 

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from headrace.core.errors import BadStoreUrl, StoreError, StoreRefused, StoreUnavailable
 from headrace.store.base import Kind, LabelKind, Schema
 from headrace.store.columns import check_kinds, check_labels, check_schema
+from headrace.store.files import is_there
 from headrace.store.provenance import new_identity, next_revision
 from headrace.store.sqlite import origins, soundness
 from headrace.store.url import StoreUrl, UrlNamed
@@ -134,7 +135,7 @@ class Database(UrlNamed):
     def reading(self) -> SqliteReader:
         """This process's connection; of a store that was created."""
         try:
-            there = self.path.exists()
+            there = is_there(self.path)
         except OSError as error:
             reason = f"{self.name}: {self.path} cannot be looked at: {error.strerror}"
             raise StoreRefused(reason, server=self.name) from error

@@ -3,9 +3,10 @@
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from typing import Any
 
 from headrace.core.errors import MissingKey, StoreRefused
-from headrace.store.base import Columns, Info, Kind, LabelKind, LocalStore, Row, Schema
+from headrace.store.base import Beginning, Columns, Info, Kind, LabelKind, LocalStore, PartialCatalogue, Row, Schema
 from headrace.store.columns import CLASS, chosen, column, own_columns
 from headrace.store.origin import Origin, RemovingStore
 from headrace.store.owned import Owned
@@ -24,10 +25,10 @@ from headrace.store.sqlite.database import (
 )
 from headrace.store.sqlite.sqlite_writer import SqliteWriter
 from headrace.store.url import StoreUrl, UrlNamed
-from headrace.store.wording import quoted
+from headrace.store.wording import is_text, quoted
 
 
-class SqliteStore(UrlNamed, LocalStore, RemovingStore):
+class SqliteStore(UrlNamed, LocalStore, PartialCatalogue, RemovingStore):
     """``sqlite:///name.db`` in the working directory, ``sqlite:////abs/olute.db`` anywhere.
 
     Payloads lie apart from metadata, so that a scan of the metadata reads none of them. Readers never wait for a
@@ -64,8 +65,27 @@ class SqliteStore(UrlNamed, LocalStore, RemovingStore):
         with self._reading() as connection:
             there = kinds_of(connection)
             wanted = chosen(names, there, self.name)
-            query = f"SELECT {', '.join(map(quoted, wanted))} FROM metadata ORDER BY key"
-            rows = connection.execute(query).fetchall()
+            rows = connection.execute(f"{_select(wanted)} ORDER BY key").fetchall()
+        return self._made(wanted, there, rows)
+
+    def facts(self, keys: Sequence[str]) -> Columns:
+        with self._reading() as connection:
+            there = kinds_of(connection)
+            wanted = chosen(None, there, self.name)
+            select = f"{_select(wanted)} WHERE key = ?"
+            texts = filter(is_text, dict.fromkeys(keys))  # what is no text was never stored
+            rows = [row for key in texts for row in connection.execute(select, (key,))]
+        return self._made(wanted, there, rows)
+
+    def beginning(self, most: int) -> Beginning:
+        with self._reading() as connection:
+            there = kinds_of(connection)
+            wanted = chosen(None, there, self.name)
+            rows = connection.execute(f"{_select(wanted)} ORDER BY key LIMIT ?", (most,)).fetchall()
+            [(count,)] = connection.execute("SELECT count(*) FROM metadata").fetchall()
+        return Beginning(self._made(wanted, there, rows), count)
+
+    def _made(self, wanted: Sequence[str], there: Mapping[str, Kind], rows: Sequence[Sequence[Any]]) -> Columns:
         values = zip(*rows, strict=True) if rows else ([] for _ in wanted)
         made = {}
         with soundness.sensible(self.name):  # other threads need not wait for that
@@ -154,3 +174,7 @@ class SqliteStore(UrlNamed, LocalStore, RemovingStore):
             reader = self._reader.get()
             with reader.turn, soundness.sensible(self.name):
                 yield reader.connection
+
+
+def _select(columns: Sequence[str]) -> str:
+    return f"SELECT {', '.join(map(quoted, columns))} FROM metadata"
