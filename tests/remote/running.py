@@ -19,6 +19,12 @@ import psutil
 from tests.services import Unavailable
 
 START_SECONDS, ORDER_SECONDS = 120, 60
+SETTINGS = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # or 127.0.0.1 is exchanged for the host's own address
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "disabled",  # whatever lies in the user's home
+}
+"""Environment variables for whoever has to do with the cluster."""
 PLAN = {"head": {"cpus": 2}, "left": {"cpus": 8}, "right": {"cpus": 8}}
 """Three nodes."""
 
@@ -82,7 +88,8 @@ def cluster(
         raise Unavailable("ray is not installed for this Python")
     folder = tempfile.mkdtemp(prefix="hrray")  # a short path: sockets lie in it
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.remote.cluster", folder, json.dumps(plan)], env={**os.environ, **environment},
+        [sys.executable, "-m", "tests.remote.cluster", folder, json.dumps(plan)],
+        env={**os.environ, **SETTINGS, **environment},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
     )  # fmt: skip
     try:

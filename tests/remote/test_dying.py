@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.remote.datasets import Noisy
-from tests.remote.running import cluster
+from tests.remote.running import SETTINGS, cluster
 from tests.remote.test_ray import loader, numbers, reached
 from tests.services.fixtures import had
 from tests.services.tls import material
@@ -27,8 +27,8 @@ PLAN = {"head": {"cpus": 1}, "left": {"cpus": 4}}
 
 @pytest.fixture
 def surroundings(monkeypatch):
-    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    for each, value in SETTINGS.items():
+        monkeypatch.setenv(each, value)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import headrace
 from headrace.fetching import fetcher_process
 from tests.cache.conftest import name  # noqa: F401  (a fixture)
 from tests.remote.datasets import Deadly, InStages, Noisy
-from tests.remote.running import cluster
+from tests.remote.running import SETTINGS, cluster
 from tests.services.fixtures import had
 
 pytestmark = [
@@ -41,8 +41,8 @@ def ray_cluster():
 @pytest.fixture
 def address(ray_cluster, monkeypatch):
     """Of the cluster, for loaders in this process."""
-    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    for each, value in SETTINGS.items():
+        monkeypatch.setenv(each, value)
     return ray_cluster.address
 
 
@@ -207,6 +207,7 @@ def trained(ray_cluster, tmp_path_factory):
     environment = os.environ | {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "disabled",
     }  # fmt: skip
     done = subprocess.run(
         command,
