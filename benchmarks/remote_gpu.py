@@ -103,11 +103,9 @@ def compare(report: Report, scope: Scope, own: list[int], theirs: list[int], res
 def train(arm: Supply, address: str, own: list[int], device: str, seconds: float) -> Figures:
     """How busy the device is, once all that is to make samples does."""
     os.sched_setaffinity(0, own)
-    os.environ |= {
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_AUTH_MODE": "disabled",
-    }
+    from tests.remote.running import SETTINGS
+
+    os.environ |= SETTINGS
     torch.set_num_threads(len(own))
     step = made(device, BATCH * SECONDS / NEEDS)
     needed = step.alone(BATCH)

@@ -10,9 +10,6 @@ import os
 import sys
 from contextlib import contextmanager
 
-os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # or 127.0.0.1 is exchanged for the host's own address
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-
 import ray._private.utils
 from ray.cluster_utils import Cluster
 
