@@ -243,8 +243,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
 
     def stats(self) -> Stats:
         """The counts since the loader was made."""
-        if self._latest is not None:
-            self._latest.count()
+        self._count()
         found, order = self._kept.counters.snapshot(), planned_in(self._index_sampler)
         if order is None:
             return found
@@ -260,10 +259,15 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             raise ValueError(
                 "loader.story(): none is kept; make the loader with scheduling=headrace.Scheduling(story=True)"
             )
-        if self._latest is not None:
-            self._latest.count()
+        self._count()
         log = self._kept.counters.story
         return log.all() if index is None else log.about(index)
+
+    def _count(self) -> None:
+        """Bring what workers know into the counters, while the memory it stands in stays."""
+        if self._latest is not None:
+            with self._latest.quiet():
+                self._latest.count()
 
     def close(self) -> None:
         """End the workers of persistent and unfinished iterations and give the memory back; idempotent.

@@ -13,7 +13,9 @@ from types import FrameType
 
 import pytest
 
-from headrace.engine.step import held
+from headrace.engine import step
+from headrace.engine.step import IterationStep, held
+from tests.loader.steps import at_check
 
 KINDS = (signal.SIGUSR1, signal.SIGUSR2)
 END = 0
@@ -178,3 +180,68 @@ def test_handlers_are_not_kept_alive() -> None:
     del trainer
     gc.collect()
     assert seen() is None
+
+
+class Shot:
+    """A lock, and a signal whenever it was taken."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.locked, self.release = self._lock.locked, self._lock.release
+
+    def acquire(self) -> None:
+        self._lock.acquire()
+        signal.raise_signal(signal.SIGUSR2)
+
+
+def test_handlers_that_look_never_come_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One runs while handlers are being replaced, and looks; another comes while that one has the lock."""
+    looked = IterationStep()
+    monkeypatch.setattr(looked, "_lock", Shot())
+    came: list[int] = []
+
+    def look(kind: int, _: FrameType | None) -> None:
+        assert not looked._lock.locked(), "it would wait for itself"
+        came.append(kind)
+        if kind == signal.SIGUSR1:
+            with looked.quiet():
+                pass
+
+    def asked(kind: int) -> object:
+        if signal.SIGUSR1 not in came:
+            signal.raise_signal(signal.SIGUSR1)
+        return signal.getsignal(kind)
+
+    before = [signal.signal(kind, look) for kind in KINDS]
+    monkeypatch.setattr(step, "_getsignal", asked)
+    try:
+        with held():
+            assert came == [signal.SIGUSR1]
+    finally:
+        monkeypatch.undo()
+        for kind, old in zip(KINDS, before, strict=True):
+            signal.signal(kind, old)
+    assert came == list(KINDS)
+
+
+def test_none_is_lost_where_another_lets_it_in() -> None:
+    """A handler that holds the others comes while those that waited are let in."""
+    ran: list[int] = []
+
+    def handler(kind: int, _: FrameType | None) -> None:
+        with held():
+            ran.append(kind)
+
+    before = [signal.signal(kind, handler) for kind in KINDS]
+    try:
+        for check in itertools.count(1):
+            ran.clear()
+            with at_check(check, lambda: signal.raise_signal(signal.SIGUSR2)) as checks, held():
+                signal.raise_signal(signal.SIGUSR1)
+            if checks[0] < check:
+                break
+            assert sorted(ran) == sorted(KINDS)
+    finally:
+        for kind, old in zip(KINDS, before, strict=True):
+            signal.signal(kind, old)
+    assert check > 100

@@ -1,5 +1,6 @@
 """``close()`` ends workers and gives memory back, whatever else raises on the way."""
 
+import gc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -175,3 +176,19 @@ def test_threads_that_have_a_loader_each():
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(epochs, [True, False, True, False]))
     assert found == [[[number**2 for number in range(200)]] * 3] * 4
+
+
+def test_an_iterator_collected_by_a_look_at_it(given_back):
+    """The collector may come wherever something is made, also where a state is."""
+    before, loader = children(), headrace.DataLoader(Squares(N), 2, num_workers=2)
+    cycle = [iter(loader)]
+    next(cycle[0])
+    cycle.append(cycle)
+    del cycle
+    assert children() != before
+    with loader._latest.quiet():
+        gc.collect()
+        assert children() != before, "not while somebody looks"
+    assert children() == before
+    assert loader.state_dict()["yielded"] == 1
+    loader.close()

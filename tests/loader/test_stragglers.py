@@ -39,7 +39,7 @@ class Begun:
 def epochs(tmp_path: Path, dataset: type[Pairs] = Pairs, **options: Any) -> list[list[int]]:
     """The order in which the samples of each of two epochs were begun; each epoch must be whole."""
     begun = Begun(tmp_path / "begun")
-    scheduling = headrace.Scheduling(overlap=False)
+    scheduling = headrace.Scheduling()
     arguments = {"batch_size": BATCH, "num_workers": 2, "prefetch_factor": 8, "timeout": PATIENCE, **options}
     with headrace.DataLoader(dataset(N, fixed, begun), scheduling=scheduling, **arguments) as loading:
         for _ in range(2):
@@ -150,7 +150,7 @@ AHEAD, MANY = 2 * 2 * BATCH, 400
 def test_more_is_made_ahead_where_slow_samples_leave_workers_idle(chosen, tmp_path):
     begun = Holding(tmp_path / "begun")
     options = {"batch_size": BATCH, "num_workers": 2, "prefetch_factor": chosen, "in_order": True}
-    scheduling = headrace.Scheduling(overlap=False, spares=0)
+    scheduling = headrace.Scheduling(spares=0)
     with headrace.DataLoader(Pairs(MANY, fixed, begun), scheduling=scheduling, timeout=PATIENCE, **options) as loading:
         assert [index for batch in loading for index in batch[0].tolist()] == list(range(MANY))
     reach = max(map(int, begun.path.with_name("reach").read_text().split()))
@@ -169,7 +169,7 @@ class First(Begun):
 
 
 def test_more_is_made_ahead_while_the_slow_sample_is_still_waited_for(tmp_path):
-    dataset, scheduling = Pairs(MANY, fixed, First(tmp_path / "begun")), headrace.Scheduling(overlap=False, spares=0)
+    dataset, scheduling = Pairs(MANY, fixed, First(tmp_path / "begun")), headrace.Scheduling(spares=0)
     options = {"batch_size": BATCH, "num_workers": 2, "in_order": True, "timeout": 2 * PATIENCE}
     with headrace.DataLoader(dataset, scheduling=scheduling, **options) as loading:
         assert [index for batch in loading for index in batch[0].tolist()] == list(range(MANY))

@@ -2,7 +2,7 @@
 
 from array import array
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
@@ -22,7 +22,6 @@ from headrace.sched.epochs.trainer_commands import (
     Command,
     Deliver,
     Draw,
-    DrawEarly,
     End,
     Failed,
     ReadySlot,
@@ -65,14 +64,10 @@ class Plan:
     """Samples that are begun as soon as they are drawn."""
     held: int = 0
     """Batches that are handed out and not the user's yet."""
-    follows: bool = False
-    """It may be begun while the one before it is delivered; which batches are collated, and how, is the same."""
 
 
 class Order:
     """What indices are drawn from: as the plan has them, or what is owed first."""
-
-    is_drawn = False
 
     def __init__(self, batches: deque[tuple[int, ...]], size: int) -> None:
         """``size``: what is owed is cut into groups of so many; 0: it stays as it was drawn."""
@@ -129,11 +124,7 @@ class Around(Protocol):
     shared: Shared
     lanes: list[SimLane]
 
-    def follow(self, run: "SimRun") -> "SimRun | None": ...
-
-    def put_back(self, early: "SimRun") -> None: ...
-
-    def reclaim(self, held: Collection[int]) -> None: ...
+    def reclaim(self) -> None: ...
 
     def lend(self, slot: int, values: dict[int, object]) -> None: ...
 
@@ -145,19 +136,17 @@ class Around(Protocol):
 class SimRun:
     """Does what the epoch's machine says, a step at a time; ``can_stop`` says when the user could give it up."""
 
-    def __init__(self, world: Around, plan: Plan, after: "SimRun | None" = None) -> None:
+    def __init__(self, world: Around, plan: Plan) -> None:
         self.world, self.plan = world, plan
         self.words, self.slab, self.ledger = world.words, world.slab, world.words.trainer(DIMS)
         self.ledger.story = world.story
-        self.epoch = 0 if after is None else after.epoch + 1
-        self.next: SimRun | None = None
         self.hands: deque[Hand] = deque()
         terms = Terms(
             plan.arrangement, Lookahead(plan.window, plan.window), plan.collate, plan.drop_last, plan.displacement
         )
         size = len(plan.batches[0]) if plan.arrangement is Arrangement.FREE else 0
-        order, before = Order(deque(plan.batches), size), after and after.machine.epoch
-        self.machine = EpochMachine(Epoch(self.ledger, terms, order, Staff(), self.hands, before))
+        order = Order(deque(plan.batches), size)
+        self.machine = EpochMachine(Epoch(self.ledger, terms, order, Staff(), self.hands))
         self.deaths: dict[tuple[int, int], tuple[Group, int]] = {}
         self.delivered: list[Batch] = []
         self.failed: list[int] = []
@@ -166,7 +155,6 @@ class SimRun:
         self.finished = self.asleep = self.torn = self.was_torn = False
         self.can_stop = True
         self.dead: list[int] = []
-        self.follows = True
         self._closed: set[int] = set()
         self._failures_then = 0
         shared = world.shared
@@ -176,19 +164,8 @@ class SimRun:
         self.due: int | None = None
         self.hand_offs = self.relieved = 0
         self._steps = self._run()
-        if after is not None:
-            self.machine.epoch.follow(self.epoch)
-            return
-        self.machine.epoch.begin(self.epoch, plan.limits[0])
-        self._set_lanes()
-
-    def begin(self) -> None:
-        """Take over from the run before."""
-        self.machine.epoch.take_over()
-        self._set_lanes()
-
-    def _set_lanes(self) -> None:
-        for lane, chunk in zip(self.world.lanes, self.plan.chunks, strict=True):
+        self.machine.epoch.begin(0, plan.limits[0])
+        for lane, chunk in zip(world.lanes, plan.chunks, strict=True):
             lane.pace.chunk = chunk
 
     @property
@@ -198,10 +175,6 @@ class SimRun:
     @property
     def open(self) -> dict[int, Group | None]:
         return self.machine.epoch.open
-
-    def everything(self) -> dict[int, Group]:
-        """The groups in the ledger."""
-        return self.groups | (self.next.groups if self.next else {})
 
     @property
     def can_move(self) -> bool:
@@ -228,25 +201,21 @@ class SimRun:
         next(self._steps, None)
 
     def abandon(self) -> None:
-        self.world.reclaim(self.next.open if self.next else ())
+        self.world.reclaim()
         self.open.clear()
 
     def _begin_again(self) -> Iterator[None]:
         machine, self.torn, self.was_torn = self.machine, True, True
         machine.begin_again()
         yield
-        if self.next is not None:
-            self.world.put_back(self.next)
-            self.next = None
-        self.follows = False
         self._closed.clear()
-        self.world.reclaim(())
+        self.world.reclaim()
         self.torn = False
         yield
 
     def _run(self) -> Iterator[None]:
         machine, self.can_stop = self.machine, False
-        yield from self._draw_ahead(None)
+        yield from self._draw_ahead()
         while True:
             machine.start()
             act = machine.next()
@@ -293,8 +262,6 @@ class SimRun:
         elif isinstance(act, Draw):
             self._draw()
             return  # what is in the book is published in the same step, or the counts would not agree
-        elif isinstance(act, DrawEarly):
-            yield from self._draw_early(act.room)
         elif isinstance(act, CheckSendable):
             if any(self._behaviour(each) == "unsendable" for each in act.failed if not each.took_worker):
                 yield from self._begin_again()
@@ -311,21 +278,11 @@ class SimRun:
             self._close(act.slots, act.lanes)
         yield
 
-    def _draw_ahead(self, room: int | None) -> Iterator[None]:
-        self.machine.start_ahead(room)
+    def _draw_ahead(self) -> Iterator[None]:
+        self.machine.start_ahead()
         while not isinstance(act := self.machine.next(), Wait):
             yield
             yield from self._do(act)
-
-    def draw_early(self, room: int) -> Iterator[None]:
-        yield from self._draw_ahead(room)
-
-    def _draw_early(self, room: int) -> Iterator[None]:
-        if self.next is None and self.follows:
-            self.next = self.world.follow(self)
-        if self.next is not None:
-            self.machine.epoch.follower = self.next.machine.epoch
-            yield from self.next.draw_early(room)
 
     def _draw(self) -> None:
         machine = self.machine
@@ -454,14 +411,12 @@ class SimRun:
 
     def _replace(self, lane: int) -> Iterator[None]:
         before = {self._ticket(*ticket): ticket for ticket in self._pending()}
-        groups = self.everything()
+        groups = self.groups
         repair = self.machine.epoch.repair(lane)
         if repair.ticket is not None and repair.deaths:
             assert self._is_guilty(self.world.lanes[lane], *repair.ticket), "somebody else's sample is blamed"
             group, position = groups[repair.ticket[0]], repair.ticket[1]
-            of = self if self.groups.get(group.number) is group else self.next
-            assert of is not None
-            of.deaths[id(group), position] = group, of.deaths.get((id(group), position), (group, 0))[1] + 1
+            self.deaths[id(group), position] = group, self.deaths.get((id(group), position), (group, 0))[1] + 1
         for word, (number, position) in before.items():
             if self.words[word] & 15 == W.FAILED:
                 assert not self._held(number, position), "it failed while somebody makes it"
@@ -477,7 +432,7 @@ class SimRun:
         return DIMS.ticket(group) + position
 
     def _pending(self) -> Iterator[tuple[int, int]]:
-        for number, group in self.everything().items():
+        for number, group in self.groups.items():
             for position in range(len(group.indices)):
                 if self.words[self._ticket(number, position)] & 15 == W.PENDING:
                     yield number, position

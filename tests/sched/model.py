@@ -3,7 +3,7 @@
 import functools
 import random
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from headrace.core.story import StoryLog
@@ -53,7 +53,6 @@ class World:
         self.deaths = 0
         self._lent: deque[tuple[int, dict[int, object]]] = deque()
         self.plans, self._plans = plans, deque(plans)
-        self.begun_early = 0
         self.runs: list[SimRun] = []
         self.begin()
 
@@ -63,40 +62,19 @@ class World:
 
     def begin(self) -> bool:
         """The next epoch, if there is one; what is left of this one is given up."""
-        early = self.run.next if self.runs else None
-        if not self._plans and early is None:
+        if not self._plans:
             return False
         if self.runs:
             self.run.abandon()
         self.shared.bell += 1  # whatever was rung before is no message to the new epoch
         dead = self.run.dead if self.runs else []
-        if early is not None and self.run.finished:
-            early.begin()
-            self.begun_early += len(early.drawn) > 0
-            self.runs.append(early)
-        else:
-            if early is not None:
-                self.put_back(early)
-            self.runs.append(SimRun(self, self._plans.popleft()))
+        self.runs.append(SimRun(self, self._plans.popleft()))
         self.unnoticed += dead
         return True
 
-    def follow(self, run: SimRun) -> SimRun | None:
-        """The run after this one, if it may begin early."""
-        if not self._plans or not self._plans[0].follows:
-            return None
-        early = SimRun(self, self._plans[0], run)
-        self._plans.popleft()
-        return early
-
-    def put_back(self, early: SimRun) -> None:
-        """What was begun early is void."""
-        early.abandon()
-        self._plans.appendleft(early.plan)
-
-    def reclaim(self, held: Collection[int]) -> None:
-        """All slots are free but those ``held`` and the user's."""
-        self.slab.reclaim({*held, *(slot for slot, _ in self._lent)})
+    def reclaim(self) -> None:
+        """All slots are free but the user's."""
+        self.slab.reclaim({slot for slot, _ in self._lent})
 
     def start(self, lane: int, chunk: int) -> None:
         bell = self.lanes[lane].bell
@@ -155,9 +133,8 @@ class World:
         return [(words[at + W.L_GROUP], position) for position in span]
 
     def check_counts(self, *, torn: bool = False) -> None:
-        for word, run in ((W.UNRESOLVED, self.run), (W.UNRESOLVED_NEXT, self.run.next)):
-            owed = pending(self.words, DIMS, list(run.groups) if run else [])
-            assert self.words[word] >= owed if torn else self.words[word] == owed
+        owed, counted = pending(self.words, DIMS, list(self.run.groups)), self.words[W.UNRESOLVED]
+        assert counted >= owed if torn else counted == owed
 
     def movable(self) -> list[int]:
         """Lanes that can go on; -1 for the trainer."""

@@ -25,20 +25,18 @@ BEHAVIOURS = ["row"] * 8 + ["other", "object", "raises", "kills once", "kills", 
 
 
 @st.composite
-def plans(draw: st.DrawFn, arrangement: Arrangement, first: int, before: Plan | None) -> Plan:
+def plans(draw: st.DrawFn, arrangement: Arrangement, first: int) -> Plan:
     indices = count(first)
     sizes = draw(st.lists(st.integers(1, 8), min_size=1, max_size=7))
     if arrangement is not Arrangement.FREE and draw(st.integers(0, 4)) == 0:
         sizes[draw(st.integers(0, len(sizes) - 1))] = 0
     displacement = draw(st.sampled_from([0, 1, 2, 5])) if arrangement is Arrangement.FREE else 0
-    follows = before is not None and draw(st.booleans())
-    displacement = before.displacement if follows else displacement
     if displacement:  # batches are cut by size
         sizes = [sizes[0]] * (len(sizes) - 1) + [min(sizes[0], sizes[-1])]
     batches = tuple(tuple(next(indices) for _ in range(size)) for size in sizes)
     odd = draw(st.booleans())
     drawn = [index for batch in batches for index in batch]
-    collate = before.collate if follows else draw(st.booleans())
+    collate = draw(st.booleans())
     fatal = draw(st.sampled_from(batches)) if collate and draw(st.integers(0, 3)) == 0 else ()
     return Plan(
         arrangement,
@@ -47,7 +45,7 @@ def plans(draw: st.DrawFn, arrangement: Arrangement, first: int, before: Plan | 
         chunks=draw(st.tuples(*[st.integers(1, 8)] * 3)),
         window=draw(st.integers(1, 4)),
         collate=collate,
-        whole=before.whole if follows else collate and draw(st.booleans()),
+        whole=collate and draw(st.booleans()),
         drop_last=arrangement is Arrangement.FREE and draw(st.booleans()),
         collate_deaths={fatal: draw(st.integers(1, 2))} if fatal else {},
         limits=tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))),
@@ -56,7 +54,6 @@ def plans(draw: st.DrawFn, arrangement: Arrangement, first: int, before: Plan | 
         displacement=displacement,
         ahead=frozenset(draw(st.lists(st.sampled_from(drawn), max_size=5)) if drawn else ()),
         held=draw(st.integers(0, 2)),
-        follows=follows,
     )
 
 
@@ -64,9 +61,7 @@ def plans(draw: st.DrawFn, arrangement: Arrangement, first: int, before: Plan | 
 def worlds(draw: st.DrawFn, arrangement: Arrangement, native: bool) -> World:
     """A world after a while: an unlucky one."""
     epochs = draw(st.integers(1, 3))
-    plan: list[Plan] = []
-    for epoch in range(epochs):
-        plan.append(draw(plans(arrangement, 1000 * epoch, plan[-1] if plan else None)))
+    plan = [draw(plans(arrangement, 1000 * epoch)) for epoch in range(epochs)]
     kills = draw(st.dictionaries(st.integers(0, 250), st.integers(0, 30), max_size=6))
     stops = draw(st.sets(st.integers(0, 300), max_size=30)) if epochs > 1 else set()
     laziness = draw(st.sampled_from([0.0, 0.9, 1.0]))
@@ -96,7 +91,6 @@ SCENES = {
     "collated": {"collate": True},
     "whole": {"collate": True, "whole": True},
     "last dropped": {"drop_last": True},
-    "followed": {"window": 4},
     "ahead": {"window": 4, "ahead": frozenset({1, 4, 9})},
 }
 STAGED = [
@@ -110,18 +104,11 @@ STAGED = [
 each_scene = pytest.mark.parametrize(("arrangement", "scene"), STAGED, ids=lambda value: getattr(value, "name", value))
 
 
-def staged(arrangement: Arrangement, scene: str) -> list[Plan]:
-    plans = [mixed(arrangement, **SCENES[scene])]
-    if scene == "followed":
-        plans += [Plan(arrangement, ((10, 11), (12,)), {11: "raises", 12: "kills once"}, (1, 2, 4), follows=True)]
-    return plans
-
-
 @pytest.mark.scaled
 @pytest.mark.parametrize("laziness", [0.0, 1.0], ids=["noticed at once", "noticed last"])
 @each_scene
 def test_a_death_at_any_store(arrangement: Arrangement, scene: str, laziness: float, native: bool) -> None:
-    _strike_everywhere(staged(arrangement, scene), native, laziness)
+    _strike_everywhere([mixed(arrangement, **SCENES[scene])], native, laziness)
 
 
 @each_arrangement
@@ -133,28 +120,6 @@ def test_a_sample_queued_ahead_kills_no_third_worker(arrangement: Arrangement, n
     world.verify()
     assert world.run.failed == [3]
     assert world.deaths == 2
-
-
-@each_arrangement
-def test_lanes_go_on_with_the_next_epoch(arrangement: Arrangement, native: bool) -> None:
-    """While one of them is busy with the last sample of an epoch."""
-    first = Plan(arrangement, ((0, 1), (2, 3)), window=4)
-    world = World([first, Plan(arrangement, ((4, 5), (6, 7)), follows=True)], native=native)
-    while world.run.next is None or not world.run.next.exhausted:
-        world.advance(-1)
-    while not world.lanes[0].is_making:
-        world.advance(0)
-    for _ in range(200):
-        for actor in (1, 2, -1):
-            if actor in world.movable():
-                world.advance(actor)
-    held = sum(word & 15 == W.PENDING for word in world.words[DIMS.ticket(0) : DIMS.ticket(0) + 2])
-    assert held > 0
-    assert not world.run.finished
-    assert world.words[W.UNRESOLVED_NEXT] == 0, "all of the next epoch is made"
-    world.finish(early=True)
-    world.verify()
-    assert world.begun_early == 1
 
 
 def _kill(world: World, rng: random.Random, fuse: int) -> None:
@@ -195,8 +160,7 @@ def _struck(world: World, tick: int, fuse: int, laziness: float) -> int | None:
 @pytest.mark.skipif(native_ledger.module is None, reason="needs the native module: make native")
 def test_the_twins_make_the_same_stores(arrangement: Arrangement, data: st.DataObject) -> None:
     """Over two epochs, with lanes that take as many tickets as chance has it, and samples of any cost."""
-    first = data.draw(plans(arrangement, 0, None))
-    plan = [first, data.draw(plans(arrangement, 1000, first))]
+    plan = [data.draw(plans(arrangement, first)) for first in (0, 1000)]
     kills = data.draw(st.dictionaries(st.integers(0, 300), st.integers(0, 30), max_size=4))
     stops = data.draw(st.sets(st.integers(0, 150), max_size=5))
     seed, threshold = data.draw(st.integers(0, 1 << 32)), data.draw(st.sampled_from([0, 500, 2_000_000]))

@@ -583,23 +583,6 @@ def test_the_last_sample_wakes_who_waits_for_a_batch_that_stays_short(free: Ledg
     assert free.lanes[1].finish(rows, 2, 0) == Filed(-1, wake=True)
 
 
-def test_two_epochs_do_not_mix(free: Ledger) -> None:
-    free.publish(0, 2)
-    later = free.words.trainer(DIMS)
-    later.follow(1)
-    later.publish(Batch(1, 1, False, 1, 1, W.INTEGERS, 64, True), DIMS.lanes)
-    for lane, group in ((0, 0), (1, 0), (2, 1)):
-        assert free.lanes[lane].take(1).group == group
-    assert free.lanes[2].claim(1, 0, room) == RowSpan(1, 0, 1, 0), "its own epoch's, though others are free"
-    assert free.lanes[0].claim(1, 0, room) == RowSpan(0, 0, 1, 0)
-    assert (free.words[W.UNRESOLVED], free.words[W.UNRESOLVED_NEXT]) == (2, 1)
-    free.words[W.AWAITED] = 1
-    assert free.lanes[2].finish(RowSpan(1, 0, 1, 0), 1, 0) == Filed(-1, wake=False)
-    assert (free.words[W.UNRESOLVED], free.words[W.UNRESOLVED_NEXT]) == (2, 0)
-    later.advance([1])
-    assert (free.words[W.EPOCH], free.words[W.FILL_CURSOR], free.words[W.UNRESOLVED]) == (1, 1, 0)
-
-
 def test_rows_given_back_are_claimed_again(free: Ledger) -> None:
     free.trainer.reset(free_order=True, displacement=1)
     free.publish(0, 3)

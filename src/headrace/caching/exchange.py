@@ -78,8 +78,6 @@ class ExchangedGroups:
     What was served is noted here, so a sample is served once, whatever a cache says.
     """
 
-    is_drawn = False
-
     def __init__(
         self,
         groups: Source,
@@ -202,9 +200,6 @@ class ExchangedGroups:
         served = answer.samples if self._index is None else self._index[answer.samples]
         plans = list(starmap(Plan, zip(answer.words.tolist(), answer.keep.tolist(), strict=True)))
         return _allotted(served.tolist(), plans), served
-
-    def ask(self) -> None:
-        """See ``Source``: nothing is known before it is asked for."""
 
     def put_back(self, groups: list[list[Any]]) -> None:
         """See ``Source``: they are asked for again."""

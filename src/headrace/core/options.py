@@ -132,9 +132,6 @@ class Scheduling:
     ``hand_off``: a worker whose sample is slow keeps it, and another process takes the worker's place meanwhile.
     ``spares``: how many such samples there may be at once; ``None`` is a quarter of the workers, at least one. The
     processes are started when the first slow sample is met; their worker ids follow those of the others.
-    ``overlap``: with persistent workers, those that find nothing left in an epoch begin the next one, where the order
-    is drawn by the loader itself and from nobody's ``generator``. What a dataset looks up in shared memory to know the
-    epoch may then be that of the epoch before: turn it off there.
     ``lanes``: with ``num_workers=None``, how the number of workers follows demand. ``"climb"`` adds workers while you
     wait and each step raises the measured rate; ``"formula"`` is MinatoLoader's rule, for comparison.
     ``story``: keep a log of what workers did with each sample and why, for ``loader.story(index)``; the newest 20,000
@@ -144,7 +141,6 @@ class Scheduling:
     max_displacement: int | None = 64
     hand_off: bool = True
     spares: int | None = None
-    overlap: bool = True
     lanes: LanesRule = "climb"
     story: bool = False
 

@@ -17,7 +17,7 @@ from headrace.caching.membership import Membership, caching, origins
 from headrace.caching.plans import Plan
 from headrace.caching.staged import Staged
 from headrace.engine.iteration_state import IterationState
-from headrace.engine.ordering.early import members
+from headrace.engine.ordering.epoch_members import members
 from headrace.engine.ordering.order import Order
 from headrace.engine.ordering.random_sources import unpack_random
 from headrace.engine.ordering.saved import members_of, pending

@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -16,7 +16,6 @@ from headrace.devices.accelerator import accelerator
 from headrace.devices.pinning import pinning
 from headrace.engine.loader_resources import LoaderResources
 from headrace.engine.memory.slab import Slab, Slots
-from headrace.engine.ordering.early import EarlyOrder
 from headrace.engine.ordering.random_sources import pack_random
 from headrace.engine.ordering.saved import is_over
 from headrace.engine.processes.worker_pool import Pool
@@ -24,7 +23,6 @@ from headrace.engine.settings import Settings
 from headrace.engine.step import IterationStep, held
 from headrace.engine.trainer.cores import memory_for_batches
 from headrace.engine.trainer.counters import summary
-from headrace.engine.trainer.epochdriver import EpochDriver
 from headrace.engine.worker.job import Task
 from headrace.fetching.fetched import FetchedDataset
 from headrace.fetching.fetcher import Fetcher
@@ -41,14 +39,6 @@ from headrace.staging.stages import Stages
 
 PATIENCE_SECONDS = 3.0
 """How long a close waits for a call in another thread to end; that one, or the next, then does what is left to do."""
-
-
-class Early(NamedTuple):
-    """An epoch that was begun while the one before it was delivered."""
-
-    epoch: int
-    work: EpochDriver
-    order: EarlyOrder
 
 
 class IterationState:
@@ -82,9 +72,6 @@ class IterationState:
         self.run: EpochRun | None = None
         self.trace: RunTrace | None = None
         self.streams: StreamMachine | None = None  # of the newest epoch over an iterable dataset
-        self.early: Early | None = None
-        self.foresees = settings.overlaps
-        """Whether the next epoch may be begun early."""
         self.job = ""
         """Whose the samples of a cache are, for a state."""
         self.epoch = 0
@@ -113,9 +100,19 @@ class IterationState:
         """Batches of this epoch that the user has."""
         return self.batches - (self.hand is not None and self.hand.load is not None)
 
-    def quiet(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
         """A block in which nothing is under way: what may be looked at can be."""
-        return self.step.quiet() if os.getpid() == self.owner else nullcontext()
+        if os.getpid() != self.owner:
+            yield
+            return
+        try:
+            with self.step.quiet():
+                yield
+        finally:
+            if self.step.missed:  # it was dropped meanwhile
+                self.step.missed = False
+                self.close()
 
     def standing(self, generator: torch.Generator | None) -> dict[str, Any]:
         """The position of the epoch, for a state, or the ``generator`` after it. Right whenever it is asked for.
@@ -179,7 +176,7 @@ class IterationState:
         if resumed:
             self.end_workers()
         slab = self._memory()
-        # Of a map-style dataset, two epochs may be under way: a worker adds the one its samples are for.
+        # Of a map-style dataset, a worker adds the number of the epoch that its samples are for.
         own = self.epoch if settings.iterable else 0
         gauges = Gauges(slab.memory.words, slab.memory.dims)
         gauges.name_run(self.first_run + own)
@@ -277,7 +274,6 @@ class IterationState:
             closing.callback(self._end_membership)
             closing.callback(self._end_fetcher)
             closing.callback(self.end_workers)
-            closing.callback(self._abandon_early)
             closing.callback(self.leave)
             closing.callback(self.count)
             if not self.over:
@@ -288,11 +284,6 @@ class IterationState:
         run, self.run = self.run, None
         if run is not None:
             run.abandon()
-
-    def _abandon_early(self) -> None:
-        early, self.early = self.early, None
-        if early is not None:
-            early.work.abandon()
 
     def end_workers(self) -> None:
         """Close the workers of this iteration; the next epoch has others."""

@@ -1,6 +1,5 @@
 """The way from what an epoch begins with to the run that delivers it, in an iteration's resources."""
 
-from functools import partial
 from typing import Any
 
 from headrace.caching.staged import Staged
@@ -8,12 +7,11 @@ from headrace.core.options import Seeding
 from headrace.devices.ahead import AHEAD, Ahead
 from headrace.engine import beginning
 from headrace.engine.beginning import Beginning
-from headrace.engine.iteration_state import Early, IterationState
+from headrace.engine.iteration_state import IterationState
 from headrace.engine.memory.pieces import no_slab
-from headrace.engine.ordering.early import EarlyOrder
 from headrace.engine.settings import Settings
 from headrace.engine.trainer.counters import Errors
-from headrace.engine.trainer.epochdriver import EpochDriver, Succession
+from headrace.engine.trainer.epochdriver import EpochDriver
 from headrace.engine.trainer.epochloop import EpochLoop
 from headrace.engine.trainer.inline import InlineRun
 from headrace.engine.trainer.inlinestream import InlineStream
@@ -28,7 +26,7 @@ from headrace.ondevice.pixels.prepared import of
 from headrace.ondevice.rendering import RENDERED, Rendering
 from headrace.plan.lookahead import Lookahead
 from headrace.sched.epochs.streammachine import StreamRules
-from headrace.sched.epochs.trainer_commands import Arrangement, Terms
+from headrace.sched.epochs.trainer_commands import Terms
 from headrace.sched.hand import EpochRun
 from headrace.sched.resume import Resume
 
@@ -36,15 +34,11 @@ from headrace.sched.resume import Resume
 def begin(resources: IterationState) -> None:
     """Put a new epoch's run into ``resources``."""
     saved = beginning.numbered(resources)
-    run = _taken_early(resources, saved)
-    if run is None:
-        begun = beginning.drawn(resources, saved)
-        resources.counters.workers = resources.settings.workers
-        _tell(resources, begun.saved)
-        resources.trace = _traced(resources)
-        run = _run(resources, begun)
-    else:
-        resources.trace = _traced(resources)
+    begun = beginning.drawn(resources, saved)
+    resources.counters.workers = resources.settings.workers
+    _tell(resources, begun.saved)
+    resources.trace = _traced(resources)
+    run = _run(resources, begun)
     resources.counters.epochs += 1
     resources.run = _sent(resources, run)
     if resources.pool is not None:
@@ -61,38 +55,12 @@ def _tell(resources: IterationState, saved: dict[str, Any] | None) -> None:
         resources.counters.story.tell("loader", "resumed", why, owed)
 
 
-def _taken_early(resources: IterationState, saved: dict[str, Any] | None) -> EpochRun | None:
-    """The run that was begun early, if this is the epoch it was begun for."""
-    early, resources.early = resources.early, None
-    if early is None:
-        return None
-    foreseen = saved is None and early.epoch == resources.epoch and early.work.may_begin
-    # Only an order that will be used may be confirmed: that takes the numbers from the generator.
-    if not foreseen or not early.order.confirm(exactly=resources.settings.arrangement is not Arrangement.FREE):
-        resources.foresees = resources.foresees and not foreseen  # it would be wrong again, and work done in vain
-        early.work.abandon()
-        return None
-    return EpochLoop(early.work, resources.settings.timeout)
-
-
-def _follow(resources: IterationState, before: EpochDriver) -> EpochDriver | None:
-    """The work of the epoch after the one being delivered."""
-    if not resources.foresees:
-        return None
-    assert resources.base_seed is not None
-    order = EarlyOrder(resources.settings.index_sampler)
-    begun = Beginning(resources.epoch + 1, resources.base_seed, order)
-    work = _with_workers(resources, begun, before)
-    resources.early = Early(begun.epoch, work, order)
-    return work
-
-
 def _run(resources: IterationState, begun: Beginning) -> EpochRun:
     settings = resources.settings
     if settings.iterable:
         return _stream_run(resources, begun)
     if settings.workers > 0:
-        return EpochLoop(_with_workers(resources, begun, None), settings.timeout)
+        return EpochLoop(_with_workers(resources, begun), settings.timeout)
     groups, samples = beginning.groups(resources, begun), beginning.samples(resources)
     return InlineRun(
         samples,
@@ -106,7 +74,7 @@ def _run(resources: IterationState, begun: Beginning) -> EpochRun:
     )
 
 
-def _with_workers(resources: IterationState, begun: Beginning, after: EpochDriver | None) -> EpochDriver:
+def _with_workers(resources: IterationState, begun: Beginning) -> EpochDriver:
     settings, kept = resources.settings, resources.kept
     groups = beginning.groups(resources, begun)
     standard = settings.batched and collation.is_standard(settings.collate_fn)
@@ -124,10 +92,8 @@ def _with_workers(resources: IterationState, begun: Beginning, after: EpochDrive
         kept.automatic(settings.dataset, settings.scheduling.lanes) if settings.adaptive else None,
         kept.stragglers if standard and not settings.bulk else None,
     )
-    follower = partial(_follow, resources) if settings.overlaps else None
-    succession = Succession(begun.seed, begun.epoch, follower, after)
     errors, counters = _errors(resources), resources.counters
-    return EpochDriver(pool, slots, errors, counters, groups, terms, staffing, succession)
+    return EpochDriver(pool, slots, errors, counters, groups, terms, staffing, (begun.seed, begun.epoch))
 
 
 def _stream_run(resources: IterationState, begun: Beginning) -> EpochRun:

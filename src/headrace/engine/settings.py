@@ -14,7 +14,6 @@ from headrace.cache.cache_options import Cache
 from headrace.core.errors import NotOnDevice
 from headrace.core.options import Loading, OnError, Scheduling
 from headrace.engine.memory.reservation import Extent
-from headrace.engine.ordering.early import is_foreseeable
 from headrace.engine.ordering.state_signature import length, of_loader
 from headrace.engine.trainer.cores import most_lanes
 from headrace.engine.worker import generators
@@ -117,12 +116,6 @@ class Settings:
         return of_loader(
             self.dataset, self.index_sampler, self.batch_size, iterable=self.iterable, workers=self.workers
         )
-
-    @property
-    def overlaps(self) -> bool:
-        """True if the next epoch may be begun while the last samples of one are made."""
-        wanted = self.persistent and self.scheduling.overlap and self.generator is None and self.cache is None
-        return wanted and self.own_order and is_foreseeable(self.index_sampler)
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,13 +75,20 @@ class _HandlerGuard:
         """Whether it has, in this step."""
         self.raised = False
         """Whether a handler raised since the last window was opened."""
+        self._stands = False  # before all handlers: one may run while they are set, and look at an iteration itself
         self._standing: dict[int, _StandIn] = {}
         self._buffer = ctypes.create_string_buffer(256)  # larger than any sigaction
         self._at = ctypes.addressof(self._buffer)
         self._usual = b""  # what the system does where Python handles a signal
 
+    def keep_out(self) -> None:
+        """Have handlers wait, in a block that was counted."""
+        if self.depth == 1 or not self._stands:
+            self.stand_in()
+
     def stand_in(self) -> None:
         """Stand before every handler that it does not stand before yet."""
+        self._stands = False
         for kind in _KINDS:
             handler = _getsignal(kind)
             if callable(handler) and type(handler) is not _StandIn:
@@ -93,16 +100,24 @@ class _HandlerGuard:
                 elif not self._usual:
                     _sigaction(kind, None, self._at)
                     self._usual = self._buffer.raw
+        self._stands = True
 
     def let_in(self) -> None:
         """Run those that came, all of them, whatever one of them raises."""
-        if self.came:
-            kind = next(iter(self.came))
-            handler = self.came.pop(kind)
+        if not self.came:
+            return
+        frame = inspect.currentframe()  # they run here: where they came is over
+        for kind in self.came:
+            handler = self.came[kind]
+            del self.came[kind]  # no other can run before it has begun, since nothing is called: none is lost
             try:
-                self.run(handler, kind, inspect.currentframe())  # it runs here: where it came is over
+                handler(kind, frame)
+            except BaseException:
+                self.raised = True
+                raise
             finally:
                 self.let_in()
+            break
 
     def run(self, handler: Handler, kind: int, frame: FrameType | None) -> None:
         """Run a handler at a point at which it may raise."""
@@ -135,6 +150,7 @@ class _HandlerGuard:
                     self.came.clear()
 
     def _stand_aside(self) -> None:
+        self._stands = False
         for kind, standing in list(self._standing.items()):
             if _getsignal(kind) is standing:
                 before = _setsignal(kind, standing.handler)
@@ -174,8 +190,7 @@ def held(kinds: Iterable[int] = ()) -> Iterator[set[int]]:
     _guard.users += 1
     _guard.depth += 1
     try:
-        if _guard.depth == 1:
-            _guard.stand_in()
+        _guard.keep_out()
         with _masked(kinds) as before:
             yield before
     finally:
@@ -195,8 +210,7 @@ def undisturbed(act: Callable[[], None], again: list[int]) -> None:
     _guard.users += 1
     _guard.depth += 1
     try:
-        if _guard.depth == 1:
-            _guard.stand_in()
+        _guard.keep_out()
         act()
     finally:
         _guard.users -= 1
@@ -230,6 +244,9 @@ class IterationStep:
         """The thread whose call is under way; 0: none is."""
         self._inside = False  # it is in its step, and not in a window of that
         self._passed = False  # something was raised through a window of it
+        self._looks = 0  # the thread that looks at the iteration
+        self.missed = False
+        """Whether ``wait`` was called by the thread that looks, whose look finalizes the iteration, say."""
         self.broken = False
         """Whether something was broken off between two windows: nothing is known of the iteration any more."""
 
@@ -241,10 +258,13 @@ class IterationStep:
             time.sleep(LOOK_SECONDS)
 
     def wait(self, seconds: float) -> bool:
-        """Enter when no other call is under way; False when time is up, or at once inside a call of this thread."""
+        """Enter when no other call is under way; False when time is up, or at once inside a call of this thread, or a
+        look.
+        """
         deadline = time.monotonic() + seconds
         while True:
-            if self.caller == threading.get_ident():
+            if threading.get_ident() in (self.caller, self._looks):
+                self.missed = self.caller != threading.get_ident()
                 return False
             if self._begin():
                 return True
@@ -278,9 +298,11 @@ class IterationStep:
     def quiet(self) -> Iterator[None]:
         """A look at the iteration, by any thread and in any window: nothing is under way in the block."""
         self._shut()
+        self._looks = threading.get_ident()
         try:
             yield
         finally:
+            self._looks = 0
             self._open()
 
     def opened(self, act: Callable[Asked, Given], *args: Asked.args, **options: Asked.kwargs) -> Given:
@@ -327,7 +349,7 @@ class IterationStep:
 
     def _shut(self) -> None:
         thread = threading.get_ident()
-        if self._inside and self.caller == thread:  # a finalizer of the user's, say
+        if (self._inside and self.caller == thread) or self._looks == thread:  # a finalizer of the user's, say
             raise RuntimeError(WITHIN)
         if thread != _main:
             self._lock.acquire()
@@ -335,8 +357,7 @@ class IterationStep:
         _guard.users += 1
         _guard.depth += 1
         try:
-            if _guard.depth == 1:
-                _guard.stand_in()
+            _guard.keep_out()
             self._lock.acquire()
         except BaseException:
             _guard.users -= 1

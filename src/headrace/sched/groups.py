@@ -19,8 +19,6 @@ class Drawing(Protocol):
 class Groups:
     """Batches of indices to make: first what a resumed epoch had drawn and not delivered, then what the order gives."""
 
-    is_drawn = False
-
     def __init__(self, order: Drawing, pending: list[list[Any]], batch_size: int | None, *, batched: bool) -> None:
         """``batch_size``: pending samples are regrouped to it, since out of order they are parts of several batches."""
         self._order, self._size, self._batched = order, batch_size, batched
@@ -49,9 +47,6 @@ class Groups:
         except StopIteration:
             return None
         return list(item) if self._batched else [item]
-
-    def ask(self) -> None:
-        """Do nothing: nothing takes time here but the order."""
 
     def put_back(self, groups: list[list[Any]]) -> None:
         """See ``Source``."""

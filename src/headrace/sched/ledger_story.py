@@ -77,7 +77,7 @@ class Story:
         while len(self._groups) > GROUPS:
             del self._groups[next(iter(self._groups))]
         where = "a row of the batch that is filling when it is made" if free else f"batch {self._batch(slot)}"
-        epoch = self._w[self._dims.group(group) + W.G_EPOCH]
+        epoch = self._w[W.EPOCH]
         self.log.tell("loader", "drawn", f"in epoch {epoch}, for {where}", indices, when)
         if ahead:
             why = "ahead of its turn: it was extraordinarily slow before"

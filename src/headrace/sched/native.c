@@ -116,11 +116,6 @@ static int answers(Ledger *l, i64 event)
     return 1;
 }
 
-static i64 unresolved_word(Ledger *l, i64 epoch)
-{
-    return epoch == l->w[W_EPOCH] ? W_UNRESOLVED : W_UNRESOLVED_NEXT;
-}
-
 static int stale(Ledger *l, i64 lane) { return l->w[lane + W_L_GENERATION] != l->w[W_GENERATION]; }
 
 /* -- a lane -- */
@@ -133,35 +128,34 @@ enum { ASLEEP, TICKETS, COLLATE, STOP, COMPLETED };
 enum { EVERYTHING, CHUNKS, WHOLE };
 #define ALL (1LL << 20)
 
-static int ends(Ledger *l, i64 unresolved)
+static int ends(Ledger *l)
 {
-    if (unresolved != W_UNRESOLVED || l->w[unresolved] != 0) return 0;
+    if (l->w[W_UNRESOLVED] != 0) return 0;
     return answers(l, W_ANY);
 }
 
 static int advance(Ledger *l, i64 lane, i64 slot, i64 resolved, int collation, i64 *collate, int *wake)
 {
     Cells w = l->w;
-    i64 at = SLOT(slot), unresolved;
+    i64 at = SLOT(slot);
     int told;
     if (collation) PUT(at + W_S_COLLATE, 1);
     PUT(at + W_S_DONE, w[at + W_S_DONE] + resolved);
-    unresolved = unresolved_word(l, w[at + W_S_EPOCH]);
     *collate = -1;
     if (w[at + W_S_DONE] < w[at + W_S_EXPECTED] || w[at + W_S_STATUS] != W_FILLING) {
-        PUT(unresolved, w[unresolved] - resolved);
-        DO(told = ends(l, unresolved));
+        PUT(W_UNRESOLVED, w[W_UNRESOLVED] - resolved);
+        DO(told = ends(l));
     } else if (w[at + W_S_COLLATE]) {
         PUT(lane + W_L_COLLATE, SOME(slot));
         PUT(at + W_S_STATUS, W_COLLATING);
-        PUT(unresolved, w[unresolved] - resolved);
+        PUT(W_UNRESOLVED, w[W_UNRESOLVED] - resolved);
         *collate = slot;
-        DO(told = ends(l, unresolved));
+        DO(told = ends(l));
     } else {
         PUT(at + W_S_STATUS, W_READY);
-        PUT(unresolved, w[unresolved] - resolved);
+        PUT(W_UNRESOLVED, w[W_UNRESOLVED] - resolved);
         DO(told = answers(l, SOME(slot)));
-        if (!told) DO(told = ends(l, unresolved));
+        if (!told) DO(told = ends(l));
     }
     *wake = told;
     return 0;
@@ -393,30 +387,27 @@ static int shape(Ledger *l, i64 slot, i64 layout, i64 room)
 }
 
 /* See claims.py for why a lane's tickets may go there: the first slot, and for how many of them. */
-static int place_for(Ledger *l, i64 lane, i64 epoch, int holes, i64 *place, i64 *many)
+static int place_for(Ledger *l, i64 lane, int holes, i64 *place, i64 *many)
 {
     Cells w = l->w;
-    int early = epoch != w[W_EPOCH];
-    i64 base = early ? w[W_NEXT_BASE] : 0, end = w[W_FILL_TAIL], begin, displacement = w[W_DISPLACEMENT];
+    i64 begin = w[W_FILL_CURSOR], end = w[W_FILL_TAIL], displacement = w[W_DISPLACEMENT];
     i64 deadline, oldest, rows = 0, due = 0, found = -1, spare = W_NEVER;
-    if (!early && w[W_NEXT_BASE] < end) end = w[W_NEXT_BASE];
-    begin = base > w[W_FILL_CURSOR] ? base : w[W_FILL_CURSOR];
     for (i64 hole = 0; holes && hole < w[W_HOLES]; hole++) {
         i64 at = SLOT(FIRST(w[l->hole + hole]));
-        if (w[at + W_S_EPOCH] == epoch && w[at + W_S_NUMBER] < begin) begin = w[at + W_S_NUMBER];
+        if (w[at + W_S_NUMBER] < begin) begin = w[at + W_S_NUMBER];
     }
     deadline = oldest = end;
     if (displacement) {
-        i64 known = base > w[W_OLDEST] ? base : w[W_OLDEST], last = end - 1 - displacement;
+        i64 last = end - 1 - displacement;
         deadline = SECOND(w[lane + W_L_SERIAL]) + displacement;
-        for (oldest = known; oldest <= last && unclaimed(l, oldest) == 0; oldest++) {}
-        if (known == w[W_OLDEST]) PUT(W_OLDEST, oldest);
+        for (oldest = w[W_OLDEST]; oldest <= last && unclaimed(l, oldest) == 0; oldest++) {}
+        PUT(W_OLDEST, oldest);
     }
     for (i64 fill = begin; fill < end; fill++) {
         i64 slot = w[l->fill + fill % l->ring], at = SLOT(slot), free = 0;
         if (w[at + W_S_NUMBER] == fill)
             free = w[at + W_S_EXPECTED] - w[at + W_S_CLAIMED] +
-                   (holes && w[at + W_S_EPOCH] == epoch ? holes_in(l, slot) : 0);
+                   (holes ? holes_in(l, slot) : 0);
         if (free == 0 && fill == w[W_FILL_CURSOR]) PUT(W_FILL_CURSOR, fill + 1);
         if (free && found < 0) found = fill, spare = W_NEVER;
         if (fill >= deadline || (found >= 0 && oldest + displacement >= end)) break;
@@ -432,13 +423,11 @@ static int place_for(Ledger *l, i64 lane, i64 epoch, int holes, i64 *place, i64 
 static int claim(Ledger *l, const Claim *asked, Answer *answer)
 {
     Cells w = l->w;
-    i64 lane = asked->lane, group = GROUP(WHICH(w[lane + W_L_GROUP])), epoch, fill, spare, slot, at, first, count, hole = -1;
-    int holes = 0;
+    i64 lane = asked->lane, group = GROUP(WHICH(w[lane + W_L_GROUP])), fill, spare, slot, at, first, count, hole = -1;
+    int holes = w[W_HOLES] > 0;
     answer->what = GIVEN_UP, answer->wake = 0;
     if (stale(l, lane) || w[W_STOP]) return 0;
-    epoch = w[group + W_G_EPOCH];
-    for (i64 i = 0; i < w[W_HOLES]; i++) holes |= w[SLOT(FIRST(w[l->hole + i])) + W_S_EPOCH] == epoch;
-    DO(place_for(l, lane, epoch, holes, &fill, &spare));
+    DO(place_for(l, lane, holes, &fill, &spare));
     if (fill < 0) {
         answer->what = NO_ROW;
         PUT(lane + W_L_WAITING, W_FOR_ROOM);
@@ -536,7 +525,7 @@ static i64 worth_waking(Ledger *l, i64 count, i64 lanes, int relaxed)
     return found + w[W_RETRIES];
 }
 
-typedef struct { i64 slot, expected, collate, group, count, kind, blob, epoch, free_order, lanes, relaxed; } Batch;
+typedef struct { i64 slot, expected, collate, group, count, kind, blob, free_order, lanes, relaxed; } Batch;
 
 static int push(Ledger *l, i64 item)
 {
@@ -550,7 +539,7 @@ static int publish(Ledger *l, const Batch *b, const i64 *ahead, i64 many, Woken 
 {
     Cells w = l->w;
     i64 at = SLOT(b->slot), states = l->row_state0 + b->slot * l->slot_stride, group = GROUP(b->group);
-    i64 tickets = TICKET(b->group), word;
+    i64 tickets = TICKET(b->group);
     if (w[W_HOLES]) {
         i64 kept = 0;
         for (i64 i = 0; i < w[W_HOLES]; i++) {
@@ -566,7 +555,6 @@ static int publish(Ledger *l, const Batch *b, const i64 *ahead, i64 many, Woken 
     for (i64 i = 0; i < b->expected; i++) PUT(states + i, W_EMPTY);
     PUT(at + W_S_EXPECTED, b->expected);
     PUT(at + W_S_COLLATE, b->collate);
-    PUT(at + W_S_EPOCH, b->epoch);
     PUT(at + W_S_BATCH, w[W_BATCHES]);
     PUT(W_BATCHES, w[W_BATCHES] + 1);
     PUT(at + W_S_STATUS, W_FILLING);
@@ -576,7 +564,6 @@ static int publish(Ledger *l, const Batch *b, const i64 *ahead, i64 many, Woken 
     PUT(group + W_G_KIND, b->kind);
     PUT(group + W_G_BLOB, b->blob);
     PUT(group + W_G_UNCLAIMED, b->count);
-    PUT(group + W_G_EPOCH, b->epoch);
     PUT(group + W_G_AHEAD, many > 0);
     for (i64 i = 0; i < many; i++) {
         PUT(tickets + ahead[i], W_AHEAD);
@@ -584,8 +571,7 @@ static int publish(Ledger *l, const Batch *b, const i64 *ahead, i64 many, Woken 
     }
     PUT(group + W_G_SERIAL, PAIR(w[W_GENERATION], w[W_TAIL]));
     PUT(l->order + w[W_TAIL] % l->ring, b->group);
-    word = unresolved_word(l, b->epoch);
-    PUT(word, w[word] + b->count);
+    PUT(W_UNRESOLVED, w[W_UNRESOLVED] + b->count);
     PUT(W_TAIL, w[W_TAIL] + 1);
     if (b->free_order) {
         PUT(at + W_S_NUMBER, w[W_FILL_TAIL]);
@@ -860,24 +846,24 @@ static int batch_within(Ledger *l, const Batch *b, const i64 *ahead, Py_ssize_t 
     return 0;
 }
 
-/* (slot, expected, collate, group, count, kind, blob, epoch, free order, lanes, relaxed, ahead) -> lanes to ring */
+/* (slot, expected, collate, group, count, kind, blob, free order, lanes, relaxed, ahead) -> lanes to ring */
 static PyObject *py_publish(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    ARGUMENTS(11);
-    Batch batch = {n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10]};
+    ARGUMENTS(10);
+    Batch batch = {n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9]};
     i64 *ahead = NULL;
     Py_ssize_t many = 0;
     int rc;
-    if (count != 12) {
-        PyErr_SetString(PyExc_TypeError, "publish takes twelve arguments");
+    if (count != 11) {
+        PyErr_SetString(PyExc_TypeError, "publish takes eleven arguments");
         return NULL;
     }
-    if (listed(args[11], &ahead, &many) < 0) return NULL;
+    if (listed(args[10], &ahead, &many) < 0) return NULL;
     if (batch_within(l, &batch, ahead, many) < 0) {
         PyMem_Free(ahead);
         return NULL;
     }
-    Woken woken = {PyMem_Malloc(sizeof(i64) * (size_t)(n[9] + 1)), 0};
+    Woken woken = {PyMem_Malloc(sizeof(i64) * (size_t)(batch.lanes + 1)), 0};
     if (!woken.lanes) {
         PyMem_Free(ahead);
         return PyErr_NoMemory();

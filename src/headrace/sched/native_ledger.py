@@ -73,7 +73,7 @@ class NativeTrainer(TrainerLedger):
         self._native = _ledger(getattr(words, "buffer", words), dims, lock is not None, fuse)
 
     def publish(self, batch: Batch, lanes: int, ahead: Sequence[int] = (), *, relaxed: bool = False) -> list[int]:
-        woken: list[int] = self._native.publish(*batch[:7], self.epoch, batch.free_order, lanes, relaxed, ahead)
+        woken: list[int] = self._native.publish(*batch[:7], batch.free_order, lanes, relaxed, ahead)
         return woken
 
     def wake(self, lanes: int) -> list[int]:

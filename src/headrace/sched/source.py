@@ -32,18 +32,11 @@ class Group:
 class Source(Protocol):
     """Gives the groups of one epoch, each once. Used by one thread; only the user's sampler may take its time in it."""
 
-    @property
-    def is_drawn(self) -> bool:
-        """True if all of the order is drawn ahead, so that the next epoch's may be asked for."""
-
     def next(self) -> Group | NotYet | None:
         """The next group, which is the caller's; ``NOT_YET`` while it is under way, None at the end of the epoch.
 
         Where this raises, nothing was drawn.
         """
-
-    def ask(self) -> None:
-        """Have what takes time brought for groups to come."""
 
     def put_back(self, groups: list[list[Any]]) -> None:
         """Put back indices that were drawn and not delivered; they come first again."""

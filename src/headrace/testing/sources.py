@@ -10,8 +10,6 @@ from headrace.sched.source import Group, Source
 class ScriptedSource:
     """Gives these groups, one after the other; where one is ``NOT_YET``, it says so once."""
 
-    is_drawn = False
-
     def __init__(self, groups: Sequence[list[Any] | NotYet]) -> None:
         self._groups = list(groups)
         self.closed = False
@@ -22,9 +20,6 @@ class ScriptedSource:
             return None
         group = self._groups.pop(0)
         return group if isinstance(group, NotYet) else Group(group)
-
-    def ask(self) -> None:
-        """Ask for nothing: nothing takes time."""
 
     def put_back(self, groups: list[list[Any]]) -> None:
         """See ``Source``."""

@@ -1,8 +1,7 @@
 """Work of a run on the samples of a map-style dataset: it draws groups of indices, hands them out, takes batches."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from headrace.core.errors import StoreError
@@ -26,22 +25,8 @@ NO_SLOT_SECONDS = 0.02
 """Seconds between looks for memory while all of it is the user's, or a worker's that has not come back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Succession:
-    """An epoch's place among the others."""
-
-    seed: int
-    epoch: int
-    follower: "Callable[[EpochDriver], EpochDriver | None] | None" = None
-    """Makes that of the next epoch, for lanes that find nothing left in this one; None: they wait."""
-    after: "EpochDriver | None" = None
-    """The work of the epoch before, while it is delivered: it says when this one draws. Its run begins after that
-    one's.
-    """
-
-
 class EpochDriver:
-    """The work of one epoch: what was drawn and not delivered, and the epoch that follows."""
+    """The work of one epoch: what was drawn and not delivered."""
 
     def __init__(
         self,
@@ -52,44 +37,29 @@ class EpochDriver:
         groups: Source,
         terms: trainer_commands.Terms,
         staffing: Staffing,
-        succession: Succession,
+        seeds: tuple[int, int],
     ) -> None:
+        """``seeds``: the seed, and the number of the epoch."""
         self.pool, self.slots, self.errors, self.counters = pool, slots, errors, counters
-        self._terms, self._staffing, self._number = terms, staffing, succession.epoch
+        self._terms, self._staffing = terms, staffing
+        seed, self._number = seeds
         self.ledger = pool.ledger()
-        self._follower, self._after = succession.follower, succession.after
         self.hands: Hands[Settled] = deque()
-        before = None if self._after is None else self._after.epoch
-        self.epoch: Epoch = Epoch(self.ledger, terms, groups, pool, self.hands, before)
+        self.epoch: Epoch = Epoch(self.ledger, terms, groups, pool, self.hands)
         """The samples that were drawn and not delivered."""
         self.machine = EpochMachine(self.epoch)
-        self._next: EpochDriver | None = None
         self._outcomes = Outcomes(pool.memory, slots, self.ledger, errors, counters)
-        self.is_delivered = False
-        self.ledger.seed(succession.seed)
-        if self._after is not None:
-            self.epoch.follow(self._number)
-
-    @property
-    def may_begin(self) -> bool:
-        """True if the epoch before was delivered to its end; otherwise this one is void."""
-        return self._after is not None and self._after.is_delivered
+        self.ledger.seed(seed)
 
     def begin(self) -> None:
         automatic = self._staffing.automatic
-        if self._after is not None:
-            self._after = None
-            self.epoch.take_over()
-        else:
-            self.epoch.begin(self._number, self.pool.workers if automatic is None else automatic.lanes)
+        self.epoch.begin(self._number, self.pool.workers if automatic is None else automatic.lanes)
         self.counters.lane_changes.note(self.ledger.limit)
         self._watch = Watch(self.pool, self.ledger, self.counters, self._staffing)
 
-    def have_made(self, room: int | None = None) -> None:
-        """Have as many batches made as may be ahead; ``room`` of them while the epoch before, all published, is
-        delivered.
-        """
-        self.machine.start_ahead(room)
+    def have_made(self) -> None:
+        """Have as many batches made as may be ahead."""
+        self.machine.start_ahead()
         while not isinstance(command := self.machine.next(), trainer_commands.Wait):
             self.do(command)
 
@@ -112,11 +82,9 @@ class EpochDriver:
                         raise
                     self.machine.stuck()  # what a store refuses is raised where a batch is waited for
             case trainer_commands.SeeAfterLanes():
-                self._watch.look(draining=self.epoch.exhausted and self._next is None)
+                self._watch.look(draining=self.epoch.exhausted)
             case trainer_commands.Deliver(ready=ready):
                 return self._finished(ready)
-            case trainer_commands.DrawEarly(room=room):
-                self._draw_early(room)
             case trainer_commands.ReportFailure(failed=failed):
                 return self._failed(failed)
             case trainer_commands.CheckSendable(failed=failed) if self._outcomes.cannot_travel(failed):
@@ -135,7 +103,6 @@ class EpochDriver:
             machine.dry()
             return
         if group is NOT_YET:
-            self._ask_early()
             machine.stuck()
             return
         slot = self.slots.acquire(self._is_busy, force=must)
@@ -163,29 +130,6 @@ class EpochDriver:
             return []
         stragglers.learn(self.ledger)
         return stragglers.among(indices, self.ledger)
-
-    def _following(self) -> "EpochDriver | None":
-        """The work of the next epoch, if it can be foreseen; one that follows has none yet."""
-        if self._follower is None or self._after is not None or self.ledger.is_local:
-            return None
-        self._next = self._next or self._follower(self)
-        if self._next is None:
-            self._follower = None
-        else:
-            self.epoch.follower = self._next.epoch
-        return self._next
-
-    def _draw_early(self, room: int) -> None:
-        """Have lanes go on with ``room`` batches of the next epoch, all of this one being published."""
-        following = self._following()
-        if following is not None:
-            following.have_made(room)
-
-    def _ask_early(self) -> None:
-        """Have rows of the next epoch brought behind the last ones of this."""
-        following = self._following() if self.epoch.source.is_drawn else None
-        if following is not None:
-            following.epoch.source.ask()
 
     def _failed(self, failed: trainer_commands.Failed) -> Hand[Settled] | None:
         """The error that a sample raises, in a hand; None where it is only counted."""
@@ -249,15 +193,11 @@ class EpochDriver:
     def _begin_again(self) -> None:
         """Make what is owed again, each batch on one worker: its samples cannot travel between them."""
         self.machine.begin_again()
-        if self._next is not None:  # what it published went with the ledger's generation
-            self._next.abandon()
-            self._next = self._follower = None
         self.slots.reclaim()
 
     def ended(self) -> None:
         """Note that all was delivered."""
         self._watch.count()
-        self.is_delivered = True
 
     def progress(self) -> dict[str, Any]:
         """The state needed to go on from here in another process. Right whenever it is asked for, also by a
@@ -273,7 +213,6 @@ class EpochDriver:
 
     def abandon(self) -> None:
         """Give up the rest; slots go back, except those a lane still writes to."""
-        self._after = None
         held = self.epoch.open
         while held:
             self.slots.release(held.popitem()[0])

@@ -95,7 +95,7 @@ class Collator:
                 if callable(samples):
                     samples = samples()
                 if self._seeded and seed is not None:
-                    seeding.seed_sample(memory.facts.seed, memory.facts.slot_epoch(slot), seed, COLLATION)
+                    seeding.seed_sample(memory.facts.seed, memory.facts.epoch, seed, COLLATION)
                 began = time.monotonic_ns()
                 encoded = pickled.EncodedObject(self._collated(samples, indices), memory.locate)
                 offset, size = memory.write_object(slot, encoded), encoded.size

@@ -104,7 +104,7 @@ class SampleMaker:
         machine, facts = self._machine, self._facts
         group, start, end, _ = command.tickets
         indices, get = self._index_list(group), self._get
-        seed, epoch = facts.seed, facts.group(group).epoch
+        seed, epoch = facts.seed, facts.epoch
         if self._stream is not None:
             self._stream.run(facts.first_run + epoch, time.monotonic_ns())
         runs: list[Run] = []
@@ -159,7 +159,7 @@ class SampleMaker:
         indices = self._index_list(group)
         began = time.monotonic_ns()
         if self._stream is not None:
-            self._stream.run(self._facts.first_run + self._facts.group(group).epoch, began)
+            self._stream.run(self._facts.first_run + self._facts.epoch, began)
         machine.expect(began)
         failed: L.Failures = []
         made: list[int] = []
@@ -199,7 +199,7 @@ class SampleMaker:
         if self._refusal is not None:
             raise _Refused
         if self._seed_samples:
-            seeding.seed_sample(self._facts.seed, self._facts.group(group).epoch, seed)
+            seeding.seed_sample(self._facts.seed, self._facts.epoch, seed)
         return get(what)
 
     def _collate_whole(self, command: L.CollateWhole) -> None:

@@ -15,42 +15,25 @@ def indices_of(settled: Settled) -> list[Any]:
     return [group.indices[position] for group, positions in settled for position in sorted(positions)]
 
 
-class Numbers:
-    """Numbers of groups: each belongs to one group at a time, of whatever epoch."""
-
-    def __init__(self) -> None:
-        self._free: list[int] = []
-        self._count = 0
-
-    def take(self) -> int:
-        """A number that no group has: the one used last, or a new one."""
-        if self._free:
-            return self._free.pop()
-        self._count += 1
-        return self._count - 1
-
-    def put(self, number: int) -> None:
-        self._free.append(number)
-
-
 class Book:
     """Groups of one epoch in the order in which they were drawn."""
 
-    def __init__(self, numbers: Numbers) -> None:
-        """Begin empty. ``numbers`` are shared by epochs that are in the ledger at once."""
-        self.numbers = numbers
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._free: list[int] = []  # numbers that groups had
         self.groups: dict[int, Group] = {}
 
     def enter(self, group: Group) -> None:
         """Number a group that was drawn, and list it."""
-        group.number, group.owed = self.numbers.take(), set(range(len(group.indices)))
+        group.number = self._free.pop() if self._free else len(self.groups)
+        group.owed = set(range(len(group.indices)))
         self.groups[group.number] = group
 
     def strike(self, group: Group) -> None:
         """Take back ``enter``, if that was done: the group cannot be published."""
         if self.groups.get(group.number) is group:
             del self.groups[group.number]
-            self.numbers.put(group.number)
+            self._free.append(group.number)
 
     def find(self, tickets: Iterable[int]) -> Settled:
         """The groups that tickets belong to, as the ledger's rows name them, and their positions there."""
@@ -66,7 +49,7 @@ class Book:
                 group.release(positions)
             if not group.owed and self.groups.get(group.number) is group:
                 del self.groups[group.number]
-                self.numbers.put(group.number)
+                self._free.append(group.number)
 
     def owed(self, handed: Iterable[Settled]) -> list[list[Any]]:
         """The indices that were drawn and are not ``handed`` out, in the order of drawing."""

@@ -1,10 +1,10 @@
-"""An epoch as the trainer knows it: what was drawn and not delivered, how it begins, follows another, and goes on."""
+"""An epoch as the trainer knows it: what was drawn and not delivered, how it begins, and goes on."""
 
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-from headrace.sched.epochs.book import Book, Numbers, Settled, indices_of
+from headrace.sched.epochs.book import Book, Settled, indices_of
 from headrace.sched.epochs.repair import Repair, count_lanes, mend
 from headrace.sched.epochs.trainer_commands import Arrangement, Failed, ReadySlot, Staff, Terms
 from headrace.sched.epochs.trainer_ledger import TrainerLedger
@@ -22,21 +22,17 @@ class Epoch:
         source: Source,
         staff: Staff,
         hands: Iterable[Hand[Settled]],
-        after: "Epoch | None" = None,
     ) -> None:
-        """``hands``: what was handed out and is not settled. ``after``: the epoch that this one follows."""
+        """``hands``: what was handed out and is not settled."""
         self.ledger, self._terms, self.staff, self._hands = ledger, terms, staff, hands
         self.arrangement = terms.arrangement
         self.source: Source = source
-        self.book: Book = Book(Numbers() if after is None else after.book.numbers)
+        self.book = Book()
         self._drawn: Group | None = None  # and not in the book yet: there was no memory for it
         self.open: dict[int, Group | None] = {}
         """Slots of batches to come, in order; their groups where as drawn."""
         self.exhausted = False
         """Nothing more can be drawn."""
-        self.follower: Epoch | None = None
-        """The next epoch, where it was begun."""
-        self._to_follow: int | None = None  # the epoch that the ledger is not told of yet
         self._idle_deaths = 0  # of lanes that died over nothing, since a batch was ready
         self.lined_up = 0
         """Batches at the head of ``open`` that are ready, or fewer: as many as were counted, less those taken since."""
@@ -61,25 +57,6 @@ class Epoch:
         with self.ledger.lock:
             displacement = self._terms.displacement
             self.ledger.reset(free_order=self.is_free, limit=limit, displacement=displacement, epoch=epoch)
-
-    def follow(self, epoch: int) -> None:
-        """Have this epoch begun while the one before is still delivered: with ``start_ahead``, once all of that is
-        published.
-        """
-        self._to_follow = epoch
-
-    def tell_ledger(self) -> None:
-        """Tell the ledger, once, that nothing more is published of the epoch before."""
-        if self._to_follow is not None:
-            with self.ledger.lock:
-                self.ledger.follow(self._to_follow)
-            self._to_follow = None
-
-    def take_over(self) -> None:
-        """Take over from the epoch before, which was delivered."""
-        self.tell_ledger()
-        with self.ledger.lock:
-            self.ledger.advance(self.book.groups)
 
     def draw(self) -> Group | NotYet | None:
         """The next group of the source; the same one until it was entered."""
@@ -115,9 +92,8 @@ class Epoch:
             ledger.stay_local()
             count_lanes(ledger, self.staff.lanes)
         self.source.put_back(self.owed())
-        self._drawn, self.book = None, Book(Numbers())
+        self._drawn, self.book = None, Book()
         self.open.clear()
-        self.follower = None
         self.lined_up = 0
         self.exhausted = False
 
@@ -141,9 +117,6 @@ class Epoch:
     def repair(self, lane: int) -> Repair:
         """Repair the ledger after a lane died: what it held is queued again, or held against it."""
         groups, slots = list(self.book.groups), list(self.open)
-        if self.follower is not None:
-            groups += self.follower.book.groups
-            slots += self.follower.open
         with self.ledger.lock:
             repair = mend(self.ledger, lane, self.staff.lanes, groups, slots)
         if repair.ticket is None and repair.collating < 0:

@@ -46,11 +46,10 @@ class EpochMachine:
 
     def __init__(self, epoch: Epoch) -> None:
         self.epoch, self._ledger = epoch, epoch.ledger
-        self._room = 0  # batches to have made ahead
         self._at, self._then = _EpochStep.DRAW, _EpochStep.WATCH
         self._batch: tuple[Batch, Sequence[int]] | None = None  # to be published
         self._found: int | None = None  # a slot to be delivered
-        self._one_more = self._early = False
+        self._one_more = False
         self._size = 1  # samples of a batch
         self._lost = self._examined = 0  # of the failures that the ledger counts: judged, which leave room; examined
         self._draws = True  # until as many are outstanding as may be
@@ -72,14 +71,9 @@ class EpochMachine:
         """Look at everything anew: the next batch is asked for."""
         self._at, self._one_more = _EpochStep.DRAW, False
 
-    def start_ahead(self, room: int | None = None) -> None:
-        """Have batches made only, as many as may be outstanding; ``WAIT`` when that was done.
-
-        ``room``: how many, while the epoch before is delivered.
-        """
-        self.epoch.tell_ledger()
-        self._at, self._early = _EpochStep.AHEAD, room is not None
-        self._room = self.epoch.share if room is None else room
+    def start_ahead(self) -> None:
+        """Have batches made only, as many as may be outstanding; ``WAIT`` when that was done."""
+        self._at = _EpochStep.AHEAD
 
     @property
     def is_ahead(self) -> bool:
@@ -114,7 +108,7 @@ class EpochMachine:
     def _publish(self, batch: Batch, ahead: Sequence[int]) -> trainer_commands.Command:
         self._batch = None
         if batch.count:
-            relaxed = self._early or 2 * self.epoch.lined_up >= self.epoch.share
+            relaxed = 2 * self.epoch.lined_up >= self.epoch.share
             story = self._ledger.story
             when = 0 if story is None else story.log.clock()  # lanes may take tickets before they are told of
             lanes = self._ledger.publish(batch, self.epoch.staff.lanes, ahead, relaxed=relaxed)
@@ -140,18 +134,12 @@ class EpochMachine:
             if self._one_more or (self._draws and room > 0):
                 return trainer_commands.Draw(must=self._one_more or not outstanding)
             self._draws = False
-            return self._examine_then(_EpochStep.WATCH)
-        self._at, self._then = _EpochStep.EXAMINE, _EpochStep.WATCH
-        return (
-            trainer_commands.DrawEarly(share - outstanding)
-            if share > outstanding and not self._ledger.is_local
-            else trainer_commands.GO_ON
-        )
+        return self._examine_then(_EpochStep.WATCH)
 
     def _draw_ahead(self) -> trainer_commands.Command:
-        if self.epoch.exhausted or len(self.epoch.open) >= self._room:
+        if self.epoch.exhausted or len(self.epoch.open) >= self.epoch.share:
             return trainer_commands.WAIT
-        return trainer_commands.Draw(must=not self._early and not self.epoch.open)
+        return trainer_commands.Draw(must=not self.epoch.open)
 
     def _examine_then(self, then: _EpochStep) -> trainer_commands.Command:
         self._at, self._then = _EpochStep.EXAMINE, then

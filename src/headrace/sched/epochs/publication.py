@@ -51,26 +51,24 @@ def _zeros(count: int) -> "array[int]":
     return array("q", bytes(8 * count))
 
 
-def publish(
-    ledger: TrainerView, batch: Batch, epoch: int, lanes: int, ahead: Sequence[int], relaxed: bool
-) -> list[int]:
+def publish(ledger: TrainerView, batch: Batch, lanes: int, ahead: Sequence[int], relaxed: bool) -> list[int]:
     """See ``TrainerLedger``."""
-    _open(ledger, batch.slot, batch.expected, epoch, collate=batch.collate)
-    _queue(ledger, batch, epoch, ahead)
+    _open(ledger, batch.slot, batch.expected, collate=batch.collate)
+    _queue(ledger, batch, ahead)
     if batch.free_order:
         _offer(ledger, batch.slot)
     return rouse(ledger, lanes, _worth_waking(ledger, batch.count, lanes, relaxed=relaxed))
 
 
-def publish_empty(ledger: TrainerView, slot: int, group: int, epoch: int, lanes: int) -> list[int]:
+def publish_empty(ledger: TrainerView, slot: int, group: int, lanes: int) -> list[int]:
     """See ``TrainerLedger``."""
-    _open(ledger, slot, 0, epoch, collate=True)
+    _open(ledger, slot, 0, collate=True)
     ledger.w[ledger.dims.group(group) + W.G_COUNT] = 0
     complete(ledger, slot)
     return rouse(ledger, lanes)
 
 
-def _open(ledger: TrainerView, slot: int, expected: int, epoch: int, *, collate: bool) -> None:
+def _open(ledger: TrainerView, slot: int, expected: int, *, collate: bool) -> None:
     """Prepare a slot to take ``expected`` rows."""
     w, at = ledger.w, ledger.dims.slot(slot)
     if w[W.HOLES]:
@@ -78,7 +76,7 @@ def _open(ledger: TrainerView, slot: int, expected: int, epoch: int, *, collate:
     w[at : at + W.SLOT] = _zeros(W.SLOT)
     states = ledger.dims.row_state(slot)
     w[states : states + expected] = _zeros(expected)  # EMPTY
-    w[at + W.S_EXPECTED], w[at + W.S_COLLATE], w[at + W.S_EPOCH] = expected, int(collate), epoch
+    w[at + W.S_EXPECTED], w[at + W.S_COLLATE] = expected, int(collate)
     w[at + W.S_BATCH] = w[W.BATCHES]
     w[W.BATCHES] += 1
     # Last: what is filling is complete.
@@ -93,12 +91,12 @@ def _forget_holes(ledger: TrainerView, slot: int) -> None:
     w[W.HOLES] = len(kept)
 
 
-def _queue(ledger: TrainerView, batch: Batch, epoch: int, ahead: Sequence[int]) -> None:
+def _queue(ledger: TrainerView, batch: Batch, ahead: Sequence[int]) -> None:
     w, at, tickets = ledger.w, ledger.dims.group(batch.group), ledger.dims.ticket(batch.group)
     count, slot = batch.count, 0 if batch.free_order else E.some(batch.slot)
     w[tickets : tickets + count] = _zeros(count)  # PENDING
     w[at + W.G_COUNT], w[at + W.G_SLOT], w[at + W.G_KIND], w[at + W.G_BLOB] = count, slot, batch.kind, batch.blob
-    w[at + W.G_UNCLAIMED], w[at + W.G_EPOCH], w[at + W.G_AHEAD] = count, epoch, int(bool(ahead))
+    w[at + W.G_UNCLAIMED], w[at + W.G_AHEAD] = count, int(bool(ahead))
     for position in ahead:
         w[tickets + position] = W.AHEAD
         # Lanes look there first. The mark keeps them from taking it again in its turn.
@@ -106,7 +104,7 @@ def _queue(ledger: TrainerView, batch: Batch, epoch: int, ahead: Sequence[int]) 
     # The group's number was another batch's: lanes that still hold that one see by the serial that it is gone.
     w[at + W.G_SERIAL] = E.pair(w[W.GENERATION], w[W.TAIL])
     w[ledger.dims.order + w[W.TAIL] % ledger.dims.ring] = batch.group
-    w[W.UNRESOLVED if epoch == w[W.EPOCH] else W.UNRESOLVED_NEXT] += count
+    w[W.UNRESOLVED] += count
     w[W.TAIL] += 1
 
 

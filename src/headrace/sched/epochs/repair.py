@@ -224,25 +224,23 @@ def _reissue(ledger: TrainerView, lanes: int, groups: list[int]) -> list[tuple[i
         for at in map(dims.lane, range(lanes))
         if w[at + W.L_SLOT] and holds(ledger, at)
     ]
-    reissued, unresolved = list[tuple[int, int]](), {w[W.EPOCH]: 0}
+    reissued, unresolved = list[tuple[int, int]](), 0
     # Where a search begins must not be behind any group whose tickets want rows.
     w[W.OLDEST] = min((E.second(w[dims.group(group) + W.G_SERIAL]) for group in groups), default=w[W.TAIL])
     for group in groups:
         tickets, count = dims.ticket(group), w[dims.group(group) + W.G_COUNT]
         pending = sum(E.state(w[tickets + position]) == W.PENDING for position in range(count))
+        unresolved += pending
         held_rows = sum(rows for holder, rows in rows_held if holder == group)
         w[dims.group(group) + W.G_UNCLAIMED] = max(0, pending - held_rows)
         for position in range(count):
             if E.state(w[tickets + position]) != W.PENDING:
                 continue
-            epoch = w[dims.group(group) + W.G_EPOCH]
-            unresolved[epoch] = unresolved.get(epoch, 0) + 1
             key = E.pair(group, position)
             # Whatever is behind the cursor will be taken in its turn, except what was put before all others.
             taken = position < ahead.get(group, count) or w[tickets + position] & W.AHEAD
             if taken and key not in queued and key not in held:
                 push(ledger, W.RETRIES, dims.retry, key)
                 reissued.append((group, position))
-    w[W.UNRESOLVED] = unresolved.pop(w[W.EPOCH])
-    w[W.UNRESOLVED_NEXT] = sum(unresolved.values())
+    w[W.UNRESOLVED] = unresolved
     return reissued

@@ -13,16 +13,17 @@ class SlotView:
         dims.check_words(words)
         self.w, self.dims = words, dims
 
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch."""
+        return self.w[W.EPOCH]
+
     def expected(self, slot: int) -> int:
         return self.w[self.dims.slot(slot) + W.S_EXPECTED]
 
     def number(self, slot: int) -> int:
         """The batch's, among all that were opened."""
         return self.w[self.dims.slot(slot) + W.S_BATCH]
-
-    def slot_epoch(self, slot: int) -> int:
-        """The epoch that its batch is of."""
-        return self.w[self.dims.slot(slot) + W.S_EPOCH]
 
     def used(self, slot: int) -> int:
         """Bytes of it that are in use."""

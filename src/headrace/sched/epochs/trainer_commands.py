@@ -83,13 +83,6 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True)
-class DrawEarly:
-    """Draw early: there is room for so many batches of the next epoch."""
-
-    room: int
-
-
-@dataclass(frozen=True, slots=True)
 class CheckSendable:
     """See whether one of ``failed`` only cannot travel between workers: then begin again, locally."""
 
@@ -134,9 +127,7 @@ class End:
 
 
 GO_ON, SEE_AFTER_LANES, WAIT, END = GoOn(), SeeAfterLanes(), Wait(), End()
-Command = (
-    GoOn | Ring | Draw | DrawEarly | CheckSendable | SeeAfterLanes | ReportFailure | Deliver | Release | Wait | End
-)
+Command = GoOn | Ring | Draw | CheckSendable | SeeAfterLanes | ReportFailure | Deliver | Release | Wait | End
 """The trainer's next action, before it asks again."""
 
 

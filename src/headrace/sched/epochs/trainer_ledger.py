@@ -26,7 +26,6 @@ class TrainerLedger(TrainerView):
         """``words`` is shared; nothing is written until a method is called. ``lock`` excludes the others."""
         super().__init__(words, dims)
         self.lock = nullcontext() if lock is None else lock
-        self.epoch = 0  # what is published belongs to it
 
     @property
     def limit(self) -> int:
@@ -79,28 +78,12 @@ class TrainerLedger(TrainerView):
         w = self.w
         w[W.LIMIT], w[W.DISPLACEMENT], w[W.OLDEST] = limit, displacement, 0
         w[W.GENERATION] += 1
-        w[W.EPOCH] = self.epoch = epoch
-        w[W.NEXT_BASE], w[W.UNRESOLVED_NEXT] = W.NEVER, 0
+        w[W.EPOCH] = epoch
         w[W.FREE_ORDER] = int(free_order)
         for word in (W.TAIL, W.CURSOR, W.FILL_TAIL, W.FILL_CURSOR, W.RETRIES, W.HOLES):
             w[word] = 0
         for word in (W.UNRESOLVED, W.AWAITED, W.FAILURES, W.LOCAL):
             w[word] = 0
-
-    def follow(self, epoch: int) -> None:
-        """Note that what is published from now on (by this ledger) is of the next epoch, while this one is still
-        delivered.
-        """
-        self.epoch = epoch
-        self.w[W.NEXT_BASE] = self.w[W.TAIL]
-
-    def advance(self, groups: Iterable[int]) -> None:
-        """Deliver the epoch begun with ``follow``: all of the one before it was delivered. ``groups``: its own."""
-        w = self.w
-        w[W.EPOCH] = self.epoch
-        w[W.FILL_CURSOR], w[W.OLDEST] = max(w[W.FILL_CURSOR], w[W.NEXT_BASE]), max(w[W.OLDEST], w[W.NEXT_BASE])
-        w[W.UNRESOLVED], w[W.UNRESOLVED_NEXT], w[W.NEXT_BASE] = w[W.UNRESOLVED_NEXT], 0, W.NEVER
-        w[W.FAILURES] = len(self.failed(groups))
 
     def write_indices(self, group: int, indices: "array[int]") -> None:
         """Write the indices of a group that is not published yet."""
@@ -121,12 +104,12 @@ class TrainerLedger(TrainerView):
         for position in ahead:
             W.check("position", position, batch.count)
         with self.lock:
-            return publication.publish(self, batch, self.epoch, lanes, ahead, relaxed)
+            return publication.publish(self, batch, lanes, ahead, relaxed)
 
     def publish_empty(self, slot: int, group: int, lanes: int) -> list[int]:
         """A batch of no samples: nothing to make, only to collate; the lanes to wake. Takes the lock."""
         with self.lock:
-            return publication.publish_empty(self, slot, group, self.epoch, lanes)
+            return publication.publish_empty(self, slot, group, lanes)
 
     def is_busy(self, slot: int, lanes: int) -> bool:
         """True if a lane may be writing to a free slot, for whatever epoch. Without the lock: none begins to."""

@@ -32,13 +32,11 @@ def claim(facts: LaneFacts, want: int, sized: Sized) -> Claimed:
     The first claim of a slot decides its layout, and with it where the slot's free space begins.
     """
     w, layout = facts.w, sized.layout
-    epoch = w[facts.dims.group(E.which(w[facts.lane + W.L_GROUP])) + W.G_EPOCH]
     holes: dict[int, int] = {}  # slot -> one of its holes; few, and only after a death
     for hole in range(w[W.HOLES]):
         slot, _ = E.parts(w[facts.dims.hole + hole])
-        if w[facts.dims.slot(slot) + W.S_EPOCH] == epoch:
-            holes[slot] = hole
-    fill, spare = _place_for(facts, epoch, holes)
+        holes[slot] = hole
+    fill, spare = _place_for(facts, holes)
     if fill < 0:
         w[facts.lane + W.L_WAITING] = W.FOR_ROOM
         return ClaimResult.NO_ROW, 0, 0, 0, 0, False
@@ -60,7 +58,7 @@ def claim(facts: LaneFacts, want: int, sized: Sized) -> Claimed:
     return ClaimResult.ROWS, slot, first, count, decided, False
 
 
-def _place_for(facts: LaneFacts, epoch: int, holes: dict[int, int]) -> tuple[int, int]:
+def _place_for(facts: LaneFacts, holes: dict[int, int]) -> tuple[int, int]:
     """The first slot this lane's tickets may go to, by its place in the order of filling, and for how many of them.
 
     A ticket of group g must have a row in slot g + displacement at the latest. As long as, for every slot, the
@@ -68,14 +66,12 @@ def _place_for(facts: LaneFacts, epoch: int, holes: dict[int, int]) -> tuple[int
     takes a row of slot f leaves one row less to those due from f on and before e: so they must have one to spare.
     """
     w = facts.w
-    early = epoch != w[W.EPOCH]
-    base, end = (w[W.NEXT_BASE], w[W.FILL_TAIL]) if early else (0, min(w[W.FILL_TAIL], w[W.NEXT_BASE]))
-    begin = max(base, w[W.FILL_CURSOR])
+    begin, end = w[W.FILL_CURSOR], w[W.FILL_TAIL]
     if holes:
         begin = min(begin, *(w[facts.dims.slot(slot) + W.S_NUMBER] for slot in holes))
     displacement = w[W.DISPLACEMENT]
     deadline = E.second(w[facts.lane + W.L_SERIAL]) + displacement if displacement else end
-    oldest = _oldest(facts, base, end - 1 - displacement) if displacement else end
+    oldest = _oldest(facts, end - 1 - displacement) if displacement else end
     rows = due = 0
     found, spare = -1, W.NEVER
     for fill in range(begin, end):
@@ -100,14 +96,13 @@ def _place_for(facts: LaneFacts, epoch: int, holes: dict[int, int]) -> tuple[int
     return found, spare
 
 
-def _oldest(facts: LaneFacts, base: int, last: int) -> int:
-    """The first group from ``base`` on that has tickets without a row, or the one after ``last``."""
+def _oldest(facts: LaneFacts, last: int) -> int:
+    """The first group that has tickets without a row, or the one after ``last``."""
     w = facts.w
-    known = number = max(base, w[W.OLDEST])
+    number = w[W.OLDEST]
     while number <= last and _unclaimed(facts, number) == 0:
         number += 1
-    if known == w[W.OLDEST]:
-        w[W.OLDEST] = number
+    w[W.OLDEST] = number
     return number
 
 

@@ -85,9 +85,8 @@ def fail(facts: LaneFacts, number: int, position: int, blob: int, slot: int) -> 
     w[at] = E.failed(word, blob)
     if slot >= 0:
         return _advance(facts, slot, 1, needs_collation=False)
-    group = facts.dims.group(number)
-    w[group + W.G_UNCLAIMED] -= 1
-    w[_unresolved(facts, w[group + W.G_EPOCH])] -= 1
+    w[facts.dims.group(number) + W.G_UNCLAIMED] -= 1
+    w[W.UNRESOLVED] -= 1
     return Filed(-1, wake=_answers(facts, W.ANY))
 
 
@@ -133,31 +132,25 @@ def _advance(facts: LaneFacts, slot: int, resolved: int, *, needs_collation: boo
     if needs_collation:
         w[at + W.S_COLLATE] = 1
     w[at + W.S_DONE] += resolved
-    unresolved = _unresolved(facts, w[at + W.S_EPOCH])
     # In each case UNRESOLVED goes down last: a trainer that reads 0 there may close the epoch's last slots, so by then
     # all of them must be what they will be.
     if w[at + W.S_DONE] < w[at + W.S_EXPECTED] or w[at + W.S_STATUS] != W.FILLING:
-        w[unresolved] -= resolved
-        return Filed(-1, wake=_ends(facts, unresolved))
+        w[W.UNRESOLVED] -= resolved
+        return Filed(-1, wake=_ends(facts))
     if w[at + W.S_COLLATE]:
         # Held before it is said to be under way: one that is collating and held by nobody is queued for another lane.
         w[facts.lane + W.L_COLLATE] = E.some(slot)
         w[at + W.S_STATUS] = W.COLLATING
-        w[unresolved] -= resolved
-        return Filed(slot, wake=_ends(facts, unresolved))
+        w[W.UNRESOLVED] -= resolved
+        return Filed(slot, wake=_ends(facts))
     w[at + W.S_STATUS] = W.READY
-    w[unresolved] -= resolved
-    return Filed(-1, wake=_answers(facts, E.some(slot)) or _ends(facts, unresolved))
+    w[W.UNRESOLVED] -= resolved
+    return Filed(-1, wake=_answers(facts, E.some(slot)) or _ends(facts))
 
 
-def _ends(facts: LaneFacts, unresolved: int) -> bool:
+def _ends(facts: LaneFacts) -> bool:
     """True if this was the last ticket and the trainer sleeps: where some failed, batches are short of rows."""
-    return unresolved == W.UNRESOLVED and facts.w[unresolved] == 0 and _answers(facts, W.ANY)
-
-
-def _unresolved(facts: LaneFacts, epoch: int) -> int:
-    """The word in which the tickets of an epoch are counted."""
-    return W.UNRESOLVED if epoch == facts.w[W.EPOCH] else W.UNRESOLVED_NEXT
+    return facts.w[W.UNRESOLVED] == 0 and _answers(facts, W.ANY)
 
 
 def _answers(facts: LaneFacts, event: int) -> bool:

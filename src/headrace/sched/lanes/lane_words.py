@@ -22,7 +22,6 @@ class GroupFacts(NamedTuple):
     """The way its indices are written."""
     serial: int
     """Tells one use of the group's number from the next."""
-    epoch: int
 
     @property
     def is_pickled(self) -> bool:
@@ -85,7 +84,7 @@ class LaneFacts(SlotView):
 
     def group(self, group: int) -> GroupFacts:
         at, w = self.dims.group(group), self.w
-        return GroupFacts(w[at + W.G_COUNT], w[at + W.G_KIND], w[at + W.G_SERIAL], w[at + W.G_EPOCH])
+        return GroupFacts(w[at + W.G_COUNT], w[at + W.G_KIND], w[at + W.G_SERIAL])
 
     def indices(self, group: int, count: int) -> list[int]:
         """The group's first ``count`` indices, where they are not pickled."""
