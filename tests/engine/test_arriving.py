@@ -12,6 +12,10 @@ from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.testing.sources import ScriptedSource, SourceContract
 
 
+def named(index, _):
+    return str(index)
+
+
 class OneGroup(ScriptedSource):
     """A group that a cache has answered."""
 
@@ -47,7 +51,7 @@ class Notes:
 def test_what_a_worker_is_to_look_for_is_brought_as_what_nobody_has():
     plans = [Plan(1 << 40 | DECODED, 0), Plan(0, DECODED), Plan(LOOK, DECODED)]
     fetcher = Notes()
-    groups = ArrivingGroups(OneGroup([5, 6, 7], plans), fetcher, lambda index, _: str(index), Arrangement.STRICT, 0)
+    groups = ArrivingGroups(OneGroup([5, 6, 7], plans), fetcher, named, Arrangement.STRICT, 0)
     groups.ask()
     assert fetcher.asked == ["6", "7"], "an entry may be gone, but is there as a rule; what is looked for is not"
 
@@ -60,7 +64,7 @@ class Bringing(Notes):
     def __init__(self):
         super().__init__()
         self.numbered, self.owed, self.held = 0, {}, {}
-        there = {"lanes": 4, "unit": 1, "made": 0.0, "size": 1, "trip": 0.0}
+        there = {"lanes": 4, "unit": 1, "made": 0.0, "size": 1, "trip": 0.0, "nodes": {}, "carried": False}
         self.facts = {"remote": there | {"refused": "", "news": [], "gone": ""}}
 
     def number(self, count):
@@ -100,7 +104,7 @@ class TestArriving(SourceContract):
     @pytest.fixture(params=list(Arrangement))
     def source(self, request):
         self.fetcher = Bringing()
-        return ArrivingGroups(ScriptedSource(ITEMS), self.fetcher, str, request.param, 0)
+        return ArrivingGroups(ScriptedSource(ITEMS), self.fetcher, named, request.param, 0)
 
     @pytest.fixture
     def indices(self):
@@ -117,7 +121,7 @@ class TestRemote(TestArriving):
     def source(self, request):
         self.fetcher = Bringing()
         crowd = Crowd(1 << 20, workers=1)
-        return RemoteGroups(ScriptedSource(ITEMS), self.fetcher, str, request.param, 0, crowd, LoaderCounters())
+        return RemoteGroups(ScriptedSource(ITEMS), self.fetcher, named, request.param, 0, crowd, LoaderCounters())
 
     def test_some_are_made_elsewhere(self, source, indices):
         groups = self._rest(source)
