@@ -148,9 +148,8 @@ class FiguresPage:
             nodes = list(remote.nodes)
             while len(text := json.dumps(nodes).encode()) > _NODES:
                 nodes.pop()
-            counts = remote.samples, remote.given_back, remote.lanes, 1, len(text)
             at = _PAGE.size + _CACHE.size
-            _ELSEWHERE.pack_into(self._page, at, *counts)
+            _ELSEWHERE.pack_into(self._page, at, remote.samples, remote.given_back, remote.lanes, 1, len(text))
             self._page[at + _ELSEWHERE.size : at + _ELSEWHERE.size + len(text)] = text
 
     def close(self) -> None:

@@ -62,7 +62,9 @@ class PictureKind:
 
     def describer(self, kind: type) -> Describer | None:
         """See ``CodableKind``."""
-        return {Picture: _picture, EllipsisType: _hole}.get(kind)
+        if kind is Picture:
+            return _picture
+        return _hole if kind is EllipsisType else None
 
     def builder(self, token: str, reading: Reading) -> Builder:
         """See ``CodableKind``."""
