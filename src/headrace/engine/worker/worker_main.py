@@ -59,9 +59,10 @@ def main(job: Job) -> None:
         brought = task.brings(task.dataset, task.arena)
     else:
         counter = Counter.of_worker(task.caching.counts, job.lane)
-        brought = task.brings_staged(task.dataset, task.caching, counter, None, task.arena)
+        keeping: Staged = task.brings_staged(task.dataset, task.caching, counter, None, task.arena)
         if job.late:
-            brought.stay_away()
+            keeping.stay_away()
+        brought = keeping
     observer = Observer(task.dataset, task.recording, memory)  # after worker_init_fn, which may set the transforms
     maker: StreamMaker | SampleMaker
     if task.iterable:
