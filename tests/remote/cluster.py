@@ -36,10 +36,8 @@ def bound(cores):
         os.sched_setaffinity(0, before)
 
 
-class TestCluster:
+class ClusterNodes:
     """The nodes, by name. The first one of the plan is the head."""
-
-    __test__ = False
 
     def __init__(self, folder, plan):
         self.plan = plan
@@ -83,7 +81,7 @@ def _pid(node, kind):
 def main(folder, plan):
     """Start it, say where, wait, end it."""
     ray._private.utils.write_ray_address = lambda *_, **__: None  # a file that all of the machine shares
-    running = TestCluster(folder, json.loads(plan))
+    running = ClusterNodes(folder, json.loads(plan))
     print(json.dumps(running.told()), flush=True)
     for line in sys.stdin:
         order, name = line.split()
