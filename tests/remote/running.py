@@ -23,6 +23,7 @@ SETTINGS = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # or 127.0.0.1 is exchanged for the host's own address
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "disabled",  # whatever lies in the user's home
+    "RAY_worker_niceness": "0",  # else nothing is made there while other programs keep all cores busy
 }
 """Environment variables for whoever has to do with the cluster."""
 PLAN = {"head": {"cpus": 2}, "left": {"cpus": 8}, "right": {"cpus": 8}}
