@@ -13,7 +13,7 @@ from headrace.cli.__main__ import main
 from headrace.cli.top import hit_share, rates
 from headrace.core.stats import RemoteUse
 from headrace.engine.trainer.counters import LoaderCounters
-from headrace.observing.page import CacheFigures, FiguresPage, loaders
+from headrace.engine.trainer.page import CacheFigures, FiguresPage, loaders
 from headrace.sched.hand import Delivered
 from tests.cache.conftest import name  # noqa: F401  (a fixture)
 

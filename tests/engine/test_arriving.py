@@ -51,7 +51,7 @@ class Notes:
 def test_what_a_worker_is_to_look_for_is_brought_as_what_nobody_has():
     plans = [Plan(1 << 40 | DECODED, 0), Plan(0, DECODED), Plan(LOOK, DECODED)]
     fetcher = Notes()
-    groups = ArrivingGroups(OneGroup([5, 6, 7], plans), fetcher, named, Arrangement.STRICT, 0)
+    groups = ArrivingGroups(OneGroup([5, 6, 7], plans), fetcher, str, Arrangement.STRICT, 0)
     groups.ask()
     assert fetcher.asked == ["6", "7"], "an entry may be gone, but is there as a rule; what is looked for is not"
 
@@ -104,7 +104,7 @@ class TestArriving(SourceContract):
     @pytest.fixture(params=list(Arrangement))
     def source(self, request):
         self.fetcher = Bringing()
-        return ArrivingGroups(ScriptedSource(ITEMS), self.fetcher, named, request.param, 0)
+        return ArrivingGroups(ScriptedSource(ITEMS), self.fetcher, str, request.param, 0)
 
     @pytest.fixture
     def indices(self):

@@ -50,9 +50,7 @@ def looked(fetcher):
 def first_of_two_here(fetcher):
     """Two groups of eight rows, of which the first has come."""
     order = Listed([list(range(8)), list(range(8, 16))])
-    groups = ArrivingGroups(
-        Groups(order, [], None, batched=True), fetcher, lambda index, _: str(index), Arrangement.STRICT, 0
-    )
+    groups = ArrivingGroups(Groups(order, [], None, batched=True), fetcher, str, Arrangement.STRICT, 0)
     while (first := groups.next()) is NOT_YET:
         looked(fetcher)
     return groups, first

@@ -5,8 +5,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from headrace.cache.backends.entry_word import LOOK
-from headrace.caching.plans import Plan, pack_plans
 from headrace.core.errors import StoreError
 from headrace.fetching import wire
 from headrace.fetching.arrivals import Arrivals
@@ -16,23 +14,22 @@ from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.sched.hand import NOT_YET, NotYet
 from headrace.sched.source import Group, Source
 
-SampleKey = Callable[[Any, Plan | None], str]
-"""The key of a sample, by its index and what a cache says of it. Raises for an index that there is not."""
 AHEAD = 2
-"""Samples that a cache has are drawn ahead up to so many times what the fetcher would like to be asked for."""
+"""Samples that are here anyway are drawn ahead up to so many times what the fetcher would like to be asked for."""
 
 
 class ArrivingGroups:
     """Groups with a network between their source and the workers: a ``Source`` that never waits."""
 
     def __init__(
-        self, groups: Source, fetcher: Fetcher, key: SampleKey, arrangement: Arrangement, displacement: int
+        self, groups: Source, fetcher: Fetcher, key: Callable[[Any], str], arrangement: Arrangement, displacement: int
     ) -> None:
-        """``key``: of what is to be brought for a sample. ``displacement``: see ``Arrivals``."""
+        """``key``: of a sample, by its index. ``displacement``: see ``Arrivals``."""
         self._groups, self._fetcher, self._key = groups, fetcher, key
         self._arrangement, self._displacement = arrangement, displacement
         self._arrivals: Arrivals[Arrived | None] = Arrivals(arrangement, displacement=displacement)
-        self._plans: dict[int, Plan] = {}  # of what was drawn and not published, where there is a cache
+        self._notes: dict[int, Any] = {}  # of the source before, on what was drawn and not published
+        self._pack: Callable[[Sequence[Any]], bytes] | None = None  # writes them
         self._live: dict[int, Arrived] = {}  # published and not settled, by offset
         self.is_drawn = False
 
@@ -47,16 +44,18 @@ class ArrivingGroups:
         self._live.update((place.offset, place) for place in places)
         self._fetcher.taken(places)
         release = partial(self._settle, group.payloads)
-        if not self._plans:
+        if self._pack is None:
             return Group(group.indices, group.payloads, wire.places, release)
-        plans = [self._plans.pop(number, Plan(0, 0)) for number in group.numbers]
-        return Group(group.indices, list(zip(plans, group.payloads, strict=True)), _packed, release)
+        notes = [self._notes.pop(number, None) for number in group.numbers]
+        return Group(
+            group.indices, list(zip(notes, group.payloads, strict=True)), partial(_packed, self._pack), release
+        )
 
     @property
     def _asks_for_more(self) -> bool:
-        """True if the fetcher would like to be asked for more; what a cache has is not drawn much further ahead."""
+        """True if the fetcher would like to be asked for more; what is here anyway is not drawn much further ahead."""
         missing, most = self._arrivals.missing, self._fetcher.ask_for
-        return missing < most and (not self._plans or len(self._plans) - missing < AHEAD * most)
+        return missing < most and (not self._notes or len(self._notes) - missing < AHEAD * most)
 
     def ask(self) -> None:
         """Have as many rows brought as the fetcher would like to be asked for."""
@@ -73,7 +72,8 @@ class ArrivingGroups:
             return
         numbers = self._arrivals.draw(group.indices, self._fetcher.number(len(group.indices)))
         if group.made_of:
-            self._plans.update(zip(numbers, (plan for plan, _ in group.made_of), strict=True))
+            self._notes.update(zip(numbers, group.made_of, strict=True))
+            self._pack = group.pack
         self._request(numbers, group.indices)
 
     def _request(self, numbers: range, indices: list[Any]) -> None:
@@ -81,16 +81,20 @@ class ArrivingGroups:
         keys: dict[int, str] = {}
         unasked: list[int] = []
         for number, index in zip(numbers, indices, strict=True):
-            plan = self._plans.get(number)
-            if plan is not None and plan.word not in {0, LOOK}:  # the cache has it
+            note = self._notes.get(number)
+            if note is not None and note.is_here:
                 unasked.append(number)
                 continue
             try:
-                keys[number] = self._key(index, plan)
+                keys[number] = self._named(number, index)
             except Exception:  # noqa: BLE001  (an index the dataset has not: the worker will raise what it says)
                 unasked.append(number)
         self._arrivals.arrive_at_once(unasked, None)
         self._fetcher.ask(keys, self._arrived)
+
+    def _named(self, number: int, index: Any) -> str:
+        """The key of what is to be brought for a sample. Raises for an index that there is not."""
+        return self._key(index)
 
     def _arrived(self, place: Arrived) -> None:
         if not self._arrivals.arrive(place.number, place):
@@ -124,7 +128,7 @@ class ArrivingGroups:
     def close(self) -> None:
         """See ``Source``."""
         self._arrivals.give_up()
-        self._plans.clear()
+        self._notes.clear()
         self._live.clear()
         self._fetcher.forget(self._arrived)
 
@@ -133,6 +137,6 @@ class ArrivingGroups:
         return self._groups.state(owed + self._arrivals.waiting())
 
 
-def _packed(made_of: Sequence[tuple[Plan, Arrived | None]]) -> bytes:
-    """The bytes for a worker: the places, and then the plans."""
-    return wire.places([place for _, place in made_of]) + pack_plans([plan for plan, _ in made_of])
+def _packed(pack: Callable[[Sequence[Any]], bytes], made_of: Sequence[tuple[Any, Arrived | None]]) -> bytes:
+    """The bytes for a worker: the places, and then the notes of the source before."""
+    return wire.places([place for _, place in made_of]) + pack([note for note, _ in made_of])

@@ -4,23 +4,21 @@ import importlib.util
 import os
 import pickle
 import sys
-from functools import partial
 from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from headrace.cache.backends.entry_word import ENCODED, NOWHERE
-from headrace.caching.plans import Plan
 from headrace.core.errors import RemoteError
 from headrace.core.options import Loading, Seeding
 from headrace.engine.trainer.counters import LoaderCounters
+from headrace.fetching.arena import Arena
 from headrace.fetching.fetcher import Fetcher
 from headrace.remote import shipped
 from headrace.remote.fetch_orders import RemoteOrders
 from headrace.remote.messages import GroupKey
 from headrace.remote.placement import Place
 from headrace.remote.ray_options import Ray
-from headrace.remote.remade import Remade, RemadeStaged
+from headrace.remote.remade import RemoteMaking
 from headrace.remote.supply import Crowd, RemoteGroups
 from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.sched.source import Source
@@ -64,9 +62,11 @@ class RayHosts:
     def __init__(self, options: Ray, loading: Loading, workers: int) -> None:
         """Start without asking anything of anybody."""
         self._options, self._prefetch = options, loading.prefetch
-        self.brings = partial(Remade, compares=options.compare, pickled=options.pickled)
-        self.brings_staged = partial(RemadeStaged, compares=options.compare, pickled=options.pickled)
         self._crowd = Crowd(loading.prefetch.memory, workers)
+
+    def making(self, arena: Arena) -> RemoteMaking:
+        """The orders by which processes here take up what comes into ``arena``."""
+        return RemoteMaking(arena, compares=self._options.compare, pickled=self._options.pickled)
 
     @property
     def is_gone(self) -> bool:
@@ -98,11 +98,9 @@ class RayHosts:
         if fetcher.pid is None and not self._crowd.is_gone:
             fetcher.begin()
 
-        def key(index: Any, plan: Plan | None) -> str:
+        def key(index: Any, form: int) -> str:
             if type(index) not in {int, str}:
                 raise TypeError(index)
-            # What is stored is read there and decoded at once: it is kept by whoever reads it here.
-            form = plan.keep if plan is not None and plan.keep != ENCODED else NOWHERE
             return GroupKey(*seeds, index, form).text()
 
         return RemoteGroups(groups, fetcher, key, arrangement, displacement, self._crowd, counters)

@@ -8,15 +8,16 @@ from headrace.cache.backends import entry_word as W
 from headrace.cache.entries.codec import Corrupt
 from headrace.cache.share import Share
 from headrace.caching.counts import Counter
-from headrace.caching.plans import Caching, read_plans
-from headrace.caching.staged import ROW, Place, Staged
+from headrace.caching.plans import CachePlace, Caching, read_plans
+from headrace.caching.staged import ROW, Staged
 from headrace.core.errors import RemoteError
+from headrace.engine.worker.maker import Making
+from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.seeding import untouched
 from headrace.fetching import wire
 from headrace.fetching.arena import Arena
 from headrace.fetching.fetched import FetchedDataset
 from headrace.fetching.wire import Arrived
-from headrace.observing.observer import Observer
 from headrace.ondevice.pixels.bundle import named
 from headrace.remote import sample_entry
 from headrace.remote.messages import EntryKind
@@ -117,16 +118,17 @@ class RemadeStaged(Staged):
         super().watched_by(observer)
         self._intake.observer = observer
 
-    def reads(self, body: memoryview, count: int) -> list[Place]:
+    def reads(self, body: memoryview, count: int) -> list[CachePlace]:
         """See ``Staged``."""
-        places = wire.read_places(body, count)
-        return list(zip(read_plans(body[count * ROW :], count), places, strict=True))
+        return list(map(CachePlace, read_plans(body[count * ROW :], count), wire.read_places(body, count)))
 
     def __call__(self, index: Any) -> Any:
         """The sample. The random numbers of this process are seeded for it."""
         plan, place = self.place or (None, None)
+        if isinstance(plan, CachePlace):  # in the trainer's own process, where nothing was packed
+            plan = plan.plan
         if plan is None or place is None or place.label == EntryKind.FAILED:
-            self.place = None if plan is None else (plan, None)
+            self.place = None if plan is None else CachePlace(plan)
             return super().__call__(index)
         self.place = None
         if place.label != EntryKind.STAGE:
@@ -135,6 +137,26 @@ class RemadeStaged(Staged):
             return named(index, value)
         stamp, value = self._intake.value(index, place, lambda: self._stages.upto(index, plan.keep))
         return named(index, self.go_on(index, plan.keep, stamp, value))
+
+
+class RemoteMaking(Making):
+    """The orders by which a process takes up what other hosts have made."""
+
+    one_by_one = True
+
+    def __init__(self, arena: Arena, *, compares: bool, pickled: bool) -> None:
+        """See ``Intake``."""
+        self.arena, self._compares, self._pickled = arena, compares, pickled
+
+    def plain(self, dataset: Any) -> Remade:
+        """The maker."""
+        return Remade(dataset, self.arena, compares=self._compares, pickled=self._pickled)
+
+    def staged(
+        self, dataset: Any, caching: Caching, counter: Counter, share: Share | None, arena: Arena | None
+    ) -> RemadeStaged:
+        """The maker beside a cache."""
+        return RemadeStaged(dataset, caching, counter, share, arena, compares=self._compares, pickled=self._pickled)
 
 
 def settled(place: Arrived | None) -> bool:

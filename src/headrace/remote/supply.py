@@ -7,10 +7,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from headrace.cache.backends.entry_word import ENCODED, NOWHERE
 from headrace.core.errors import RemoteError, StoreError
 from headrace.core.stats import RemoteUse
 from headrace.engine.trainer.counters import LoaderCounters
-from headrace.fetching.arriving import AHEAD, ArrivingGroups, SampleKey
+from headrace.fetching.arriving import AHEAD, ArrivingGroups
 from headrace.fetching.fetcher import Fetcher
 from headrace.fetching.wire import Arrived
 from headrace.remote import rule
@@ -30,6 +31,10 @@ PATIENCE_SECONDS = 2.0
 
 BEHIND = 2
 """Groups that could be given to lanes here, and are not taken: lanes have more than they can do."""
+
+
+FormKey = Callable[[Any, int], str]
+"""The key of a sample in a form, by its index. Raises for what cannot be asked for."""
 
 
 class GroupShare(NamedTuple):
@@ -148,14 +153,15 @@ class RemoteGroups(ArrivingGroups):
         self,
         groups: Source,
         fetcher: Fetcher,
-        key: SampleKey,
+        key: FormKey,
         arrangement: Arrangement,
         displacement: int,
         crowd: Crowd,
         counters: LoaderCounters,
     ) -> None:
         """``key``: as the fetcher is asked for a sample; raises for what cannot be asked for."""
-        super().__init__(groups, fetcher, key, arrangement, displacement)
+        super().__init__(groups, fetcher, lambda index: key(index, NOWHERE), arrangement, displacement)
+        self._key_of_form = key
         self._crowd, self._counters = crowd, counters
         self._drawn = 0  # groups
         self._share = NOTHING
@@ -246,6 +252,14 @@ class RemoteGroups(ArrivingGroups):
             self._later.extend(own)
         else:
             self._arrivals.arrive_at_once(own, None)
+
+    def _named(self, number: int, index: Any) -> str:
+        """The key of a sample, or of the form of it that a cache wants to keep. What is stored is read there and decoded
+        at once: it is kept by whoever reads it here.
+        """
+        note = self._notes.get(number)
+        form = NOWHERE if note is None or note.plan.keep == ENCODED else note.plan.keep
+        return self._key_of_form(index, form)
 
     def _arrived(self, place: Arrived) -> None:
         self._crowd.came(place)

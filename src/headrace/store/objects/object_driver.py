@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
-from headrace.core.errors import BadStoreUrl, MissingDriver, StoreError, StoreRefused, StoreUnavailable
+from headrace.core.errors import BadStoreUrl, ClientForked, MissingDriver, StoreError, StoreRefused, StoreUnavailable
 from headrace.store.owned import Owned
 from headrace.store.shards.shard import DamagedShard, Listed
 from headrace.store.url import StoreUrl
@@ -155,7 +155,7 @@ class Bucket:
 
     def _make(self) -> Any:
         if _used and os.getpid() not in _used:
-            raise StoreRefused.at(
+            raise ClientForked.at(
                 self._name,
                 "the S3 client was used before this process was forked, and does not work here; "
                 "start processes with 'spawn' or 'forkserver', or read from the store only in them",
