@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.cache.backends.entry_word import DECODED, LOOK
-from headrace.caching.plans import Plan
+from headrace.caching.plans import CachePlace, Plan
 from headrace.engine.trainer.counters import LoaderCounters
 from headrace.fetching.arriving import ArrivingGroups
 from headrace.fetching.wire import NUMBER_LABEL, Arrived
@@ -12,8 +12,8 @@ from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.testing.sources import ScriptedSource, SourceContract
 
 
-def named(index, _):
-    return str(index)
+def named(index, form):
+    return f"{index} {form}"
 
 
 class OneGroup(ScriptedSource):
@@ -26,7 +26,7 @@ class OneGroup(ScriptedSource):
     def next(self):
         group = super().next()
         if group is not None:
-            group.made_of = [(plan, None) for plan in self._plans]
+            group.made_of = [CachePlace(plan) for plan in self._plans]
         return group
 
 

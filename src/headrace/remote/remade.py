@@ -124,7 +124,8 @@ class RemadeStaged(Staged):
 
     def __call__(self, index: Any) -> Any:
         """The sample. The random numbers of this process are seeded for it."""
-        plan, place = self.place or (None, None)
+        noted: Any = self.place or (None, None)
+        plan, place = noted
         if isinstance(plan, CachePlace):  # in the trainer's own process, where nothing was packed
             plan = plan.plan
         if plan is None or place is None or place.label == EntryKind.FAILED:
