@@ -61,7 +61,7 @@ SHARES: Mapping[str, Share] = {
     "cluster": Share(2.0),
     "remote_gpu": Share(3.5, 1.5),
     "remote": Share(0.4, cases=("CPU per sample",), short=True),
-    "streaming": Share(4.5, cases=("reading, 150 ms", "subset, 150 ms")),
+    "streaming": Share(4.5, cases=("100 KB, 150 ms", "10 KB, 20 ms")),
 }
 """In the order in which they run."""
 ABOUT_GPUS = frozenset({"gpu", "delivery", "busy", "resnet", "on_device", "remote_gpu"})
