@@ -31,11 +31,11 @@ from benchmarks.clock import check_time
 from benchmarks.report import Check, Report, Table
 from benchmarks.scope import LeftOut, Scope
 from headrace.core.errors import TraceError
+from headrace.core.options import TRACE_VARIABLE
 from headrace.trace import format as F
 from headrace.trace.hardware import profile, records, runner
 from headrace.trace.hardware.names import bare
 from headrace.trace.reader import read
-from headrace.trace.session import VARIABLE
 from headrace.trace.trace_file import Recording, record
 
 ROOT = Path(__file__).parent.parent
@@ -171,7 +171,7 @@ def _command(scale: int, amount: float) -> list[str]:
 
 def main(scale: int, amount: float) -> None:
     """The program that is sampled."""
-    recording = record(os.environ[VARIABLE])
+    recording = record(os.environ[TRACE_VARIABLE])
     chosen = operations(scale)  # made here: making the data calls some of the same functions
     context = get_context("fork")
     processes = [context.Process(target=_work, args=(recording, chosen, amount)) for _ in range(PROCESSES)]

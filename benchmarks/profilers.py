@@ -27,7 +27,7 @@ from benchmarks import workloads
 from benchmarks.measure import Figures, Runs, disturbance, interleaved
 from benchmarks.report import Check, Report, Table
 from benchmarks.scope import Scope
-from headrace.observing.observer import Observer
+from headrace.observing.tracing_observer import TracingObserver
 from headrace.trace.reader import read
 from headrace.trace.trace_file import record
 
@@ -155,7 +155,7 @@ def apart(report: Report, repeats: int) -> None:
             for _ in range(repeats):
                 plain.append(_loop(Nothing(operations).__getitem__, None))
                 dataset = Nothing(operations)
-                observer = Observer(dataset, recording, worker=0)
+                observer = TracingObserver(dataset, recording, worker=0)
                 assert len(observer.names) == operations
                 seen.append(_loop(observer.samples(dataset.__getitem__), observer))
                 observer.undo()
@@ -168,7 +168,7 @@ def apart(report: Report, repeats: int) -> None:
     report.tables.append(table)
 
 
-def _loop(get: Callable[[int], Any], observer: Observer | None, count: int = 5000) -> float:
+def _loop(get: Callable[[int], Any], observer: TracingObserver | None, count: int = 5000) -> float:
     """Nanoseconds per sample, made and written to a row."""
     stream = None if observer is None else observer.stream
     start = time.thread_time_ns()

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,11 @@ def test_a_file_fits_in_the_head() -> None:
 
 def test_a_file_is_named_after_what_it_holds() -> None:
     assert not [name for name in SOURCES if set(Path(name).with_suffix("").parts) & VAGUE_NAMES]
+
+
+def test_a_name_of_a_module_is_used_once() -> None:
+    names = Counter(Path(name).name for name in SOURCES if not Path(name).name.startswith("__"))
+    assert not [name for name, count in names.items() if count > 1]
 
 
 def test_nothing_is_left_to_do() -> None:

@@ -31,7 +31,6 @@ from headrace.core.errors import (
 from headrace.core.options import Loading, Prefetch, Raise, Ranks, Retry, Scheduling, Seeding, Skip
 from headrace.core.stats import CacheUse, DeviceUse, Failure, Network, Operation, RemoteUse, Stats
 from headrace.core.story import StoryEvent
-from headrace.trace.session import tracing
 
 if TYPE_CHECKING:
     from headrace.cache.cache_options import Cache
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from headrace.store.fetch import fetch
     from headrace.store.splits.assignment import split
     from headrace.store.splits.result import Splits
+    from headrace.trace.session import tracing
 
 __version__ = "0.1.0"
 
@@ -117,6 +117,7 @@ _LATER = {
     "fetch": "headrace.store.fetch",
     "split": "headrace.store.splits.assignment",
     "traced": "headrace.integrations.torch_loader",
+    "tracing": "headrace.trace.session",
 }
 
 

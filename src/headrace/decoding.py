@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from headrace.caching.images import picture
 from headrace.caching.tensors import masked
 from headrace.core.errors import BadRow, MissingDriver
+from headrace.staging.opening import picture
 from headrace.store.contents import Form, form_of
 from headrace.store.pictures import array, decoded
 

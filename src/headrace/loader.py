@@ -4,13 +4,15 @@ import copy
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Generic, Literal, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe, Sampler
 
-from headrace.cache.cache_options import Cache
+from headrace import assembly
+from headrace.assembly import Features
 from headrace.core.errors import StateMismatch
 from headrace.core.options import Loading, OnError, Raise, Ranks, Scheduling, Skip
 from headrace.core.stats import Stats
@@ -20,20 +22,16 @@ from headrace.engine.iteration import Iteration
 from headrace.engine.iteration_state import IterationState
 from headrace.engine.loader_resources import LoaderResources
 from headrace.engine.ordering import saved, state_signature
+from headrace.engine.ordering.own_order import own_order
 from headrace.engine.settings import Settings
 from headrace.engine.step import held
 from headrace.engine.trainer.cores import automatic_workers
 from headrace.engine.worker.stateful import is_stateful
-from headrace.fetching.fetched import Rows
 from headrace.integrations import accelerate, lightning, ray_train
 from headrace.integrations.signature import Signed
-from headrace.ondevice.pixels.choices import OnDevice
-from headrace.remote.ray_options import Ray, hosts
-from headrace.sampling import elastic
-from headrace.sampling.choice import planned
-from headrace.sampling.planned import planned_in
-from headrace.staging.stages import check_staged, revision
-from headrace.trace import session
+
+if TYPE_CHECKING:
+    from headrace.assembly import Cache, OnDevice, Ray
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -83,37 +81,35 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         pin_memory_device: str = "",
         in_order: bool | None = None,
         device: torch.device | str | None = None,
-        on_device: bool | OnDevice = False,
+        on_device: "bool | OnDevice" = False,
         on_error: OnError | None = None,
         loading: Loading | None = None,
         scheduling: Scheduling | None = None,
         trace: str | os.PathLike[str] | None = None,
-        cache: Cache | None = None,
+        cache: "Cache | None" = None,
         ranks: Ranks | None = None,
-        remote: Ray | None = None,
+        remote: "Ray | None" = None,
     ) -> None:
         """Validates, starts nothing, draws nothing."""
-        self.trace = None if trace is None else session.checked(trace, "trace")
+        self.trace = assembly.trace_path(trace)
         self.device = device
         self.on_error = settings.chosen("on_error", on_error, (Raise, Skip), Raise())
         self.loading = settings.loading(loading, dataset)
         self.scheduling = settings.chosen("scheduling", scheduling, (Scheduling,), Scheduling())
-        self.cache = settings.chosen("cache", cache, (Cache,), None)
-        if self.cache is not None:
-            check_staged(dataset)
+        self.cache = assembly.cache_options(cache, dataset)
         self.ranks = settings.chosen("ranks", ranks, (Ranks,), None)
         order = None
         if sampler is None and batch_sampler is None:
-            order = planned(dataset, shuffle, self.ranks, memory=self.loading.prefetch.memory, generator=generator)
+            memory = self.loading.prefetch.memory
+            order = assembly.planned_order(dataset, shuffle, self.ranks, memory=memory, generator=generator)
         elif self.ranks is not None:
             raise ValueError("DataLoader(ranks=...) divides an order of the loader's own: leave sampler out")
-        self.remote = settings.chosen("remote", remote, (Ray,), None)
+        self.remote = assembly.ray_options(remote)
         self._state: Any = None
         self._leeway = settings.Leeway(
             workers=num_workers is None,
             lookahead=prefetch_factor is None,
             batches=batch_sampler is None,
-            order=batch_sampler is None and sampler is None,
             shuffles=bool(shuffle),
         )
         super().__init__(
@@ -138,23 +134,16 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         # As asked for, so that a loader rebuilt from its attributes chooses for itself again.
         if not isinstance(dataset, _PIPES):
             self.in_order: bool | None = in_order  # type: ignore[assignment]
-        self.on_device = settings.on_device(self, on_device)
+        self.on_device = assembly.on_device_options(self, on_device)
         self._begin()
-        self._connect()
+        self._features.connect(self)
 
     def _begin(self) -> None:
         """Set up what is not part of the loader's value: counts, memory, iterations."""
         self._kept = LoaderResources(self)
-        self._elsewhere = None if self.remote is None else hosts(self)
+        self._features = self._kept.features = Features(self, self._kept.counters)
         self._iterator: Any = None
         self._latest: IterationState | None = None
-
-    def _connect(self) -> None:
-        """Connect while the caller builds a model, if rows lie behind a network and no cache may have them."""
-        rows = Rows.of(self.dataset)
-        if rows is not None and self.cache is None and self.remote is None:
-            with held():
-                self._kept.connect(rows.orders(self.loading.prefetch, self.batch_size))
 
     def __iter__(self) -> Any:
         """Begin an epoch. A process forked from the one that used the loader gets workers and memory of its own."""
@@ -165,7 +154,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             return super().__iter__()  # deprecated in torch; its own machinery shuffles and shards them
         if self.persistent_workers and self.num_workers > 0:
             iteration, self._iterator = self._iterator, None  # one that cannot begin is not tried again
-            state = None if self.cache is None else revision(self.dataset)
+            state = None if self.cache is None else assembly.revision(self.dataset)
             if iteration is not None and state != self._state:
                 iteration.close()  # its workers keep, and look for, what the store had before it was written to
             self._state = state
@@ -182,8 +171,9 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             self.check_worker_number_rationality()
         if self.pin_memory:
             settings.warn_about_pinning(self.pin_memory_device)
-        self._kept.recording = session.recording(self.trace)
-        return self._newest(Iteration(IterationState(self._settings(), self._kept)))
+        self._features.record(self.trace)
+        plug = partial(self._features.parts, cache=self.cache)
+        return self._newest(Iteration(IterationState(self._settings(), self._kept, plug)))
 
     def _newest(self, iteration: Iteration) -> Iteration:
         """Make this iteration the newest. Until now, the state is that of the epoch before, or the one that was
@@ -194,7 +184,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         return iteration
 
     def _settings(self) -> Settings:
-        return settings.settings(self, self._leeway, self._kept.recording)
+        return self._features.settings(self, settings.settings(self, self._leeway))
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the newest iteration: exact in any order, JSON-serialisable with torch's samplers.
@@ -228,11 +218,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         if state == {}:
             self._kept.epoch, self._kept.saved, self._latest = 0, None, None
             return
-        order = planned_in(self._index_sampler)
-        if isinstance(state, (list, tuple)):
-            checked = elastic.taken_up(order, state)
-        else:
-            checked = elastic.divided(order, saved.checked(state))
+        order = own_order(self._index_sampler)
+        checked = assembly.taken_up(self._index_sampler, state)
         state_signature.compare(self._settings().facts, checked)
         saved.check_exchanged(checked)
         if lightning.is_asking() and self._auto_collation and saved.is_over(checked, self._index_sampler):
@@ -244,10 +231,10 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
     def stats(self) -> Stats:
         """The counts since the loader was made."""
         self._count()
-        found, order = self._kept.counters.snapshot(), planned_in(self._index_sampler)
+        found, order = self._kept.counters.snapshot(), own_order(self._index_sampler)
         if order is None:
             return found
-        return replace(found, network=replace(found.network, order=order.arranged.words))
+        return replace(found, network=replace(found.network, order=order.words))
 
     def story(self, index: Any = None) -> list[StoryEvent]:
         """The events of the sample of this index, and why they happened, oldest first; without an index, all that
@@ -296,4 +283,4 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
 
 
 _PIPES = (IterDataPipe, MapDataPipe)
-_NOT_VALUE = frozenset({"_kept", "_elsewhere", "_iterator", "_latest"})
+_NOT_VALUE = frozenset({"_kept", "_features", "_iterator", "_latest"})

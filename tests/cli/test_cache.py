@@ -107,7 +107,7 @@ def test_clear_gives_the_memory_back_and_says_what_was_held(name, tmp_path, caps
     share = filled(where)
     assert isinstance(share.disk, Disk)
     (tmp_path / "disk" / "0123456789abcdef" / "00").mkdir(parents=True)
-    (tmp_path / "disk" / "0123456789abcdef" / "00" / "x").write_bytes(bytes(2048))
+    (tmp_path / "disk" / "0123456789abcdef" / "00" / "1-2").write_bytes(bytes(2048))
     share.close()
     shown = said(capsys, "clear", f"shm://{name}")
     assert "is empty: 2 entries, 16 KiB, 2 KiB of them on disk, given back" in shown

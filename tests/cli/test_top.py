@@ -11,7 +11,7 @@ import torch
 import headrace
 from headrace.cli.__main__ import main
 from headrace.cli.top import hit_share, rates
-from headrace.observing.page import CacheFigures, loaders
+from headrace.engine.trainer.page import CacheFigures, loaders
 from tests.cache.conftest import name  # noqa: F401  (a fixture)
 
 PROGRAM = """

@@ -8,7 +8,7 @@ from torch.utils.data import ConcatDataset, StackDataset, Subset, random_split
 import headrace
 from headrace.cache.backends import shm
 from headrace.core.errors import CacheError
-from headrace.staging.members import key_of
+from headrace.engine.members import key_of
 from headrace.staging.stages import revision, staged
 from tests.names import new_name
 

@@ -9,7 +9,7 @@ from torch.utils.data import SequentialSampler
 import headrace
 from headrace.engine import iteration_state
 from headrace.engine.memory.slab import Slab
-from headrace.observing.page import FiguresPage
+from headrace.engine.trainer.page import FiguresPage
 from headrace.observing.tracing import RunTrace
 from tests.engine.scripted_device import ScriptedAccelerator
 from tests.loader.data import Numbers

@@ -35,6 +35,7 @@ class TestNames:
             assert [len(labels) for _, labels in loader] == [2, 1]  # the others of its batch come
             [failure] = loader.stats().skipped
             assert (failure.index, name in failure.error.__notes__) == (2, True)
+            assert str(failure).startswith(f"{name.removeprefix('headrace: ')}: OSError: ")
 
     @pytest.mark.parametrize("workers", [0, 1])
     @pytest.mark.parametrize("way", ["augment", "transform", "augment_both"])

@@ -56,7 +56,7 @@ class Files(torch.utils.data.Dataset):
         return self.files[index], index
 
     def decode(self, encoded):
-        from headrace.caching.images import picture as opened
+        from headrace.staging.opening import picture as opened
 
         return opened(encoded[0]), encoded[1]
 

@@ -1,5 +1,7 @@
-"""A store behind a network is written to in the last epoch of a job, and comes back from a backup: what was read after
-the write is served to nobody.
+"""Stores behind a network beside a cache.
+
+One is written to in the last epoch of a job, and comes back from a backup: what was read after the write is served to
+nobody. And what the cache had and has lost is read again, by whichever process finds that out.
 """
 
 import asyncio
@@ -7,6 +9,7 @@ import asyncio
 import pytest
 
 import headrace
+from headrace.cache.backends import shm
 from headrace.store import Kind, Schema, open_writable
 from tests.loader.edited import SAMPLES, Watched
 from tests.loader.test_changes import BATCH, Caches, _row, changed, parsed, versions
@@ -118,3 +121,21 @@ def test_tables(caches, cassandra_server, workers):
     with cassandra_server.keyspace() as keyspace:
         tables = Tables(open_writable(cassandra_server.url(keyspace)), cassandra_server, keyspace)
         restored_case(caches, tables, workers, 2)
+
+
+@pytest.mark.service
+def test_objects_that_a_cache_has_lost_are_read_by_forked_workers(caches, endpoint):
+    """The client has been used in the process that they were forked from."""
+    written = Objects(open_writable(objects.url_of(endpoint, new_name())))
+    written.write(1)
+    cache, dataset = caches.new(), headrace.StoreDataset(written.store, decode=parsed)
+    options = {"num_workers": 1, "multiprocessing_context": "fork", "collate_fn": list, "cache": cache}
+
+    def lose():
+        for path in shm.path_of(cache.name).glob("*/entries/*/*"):
+            path.unlink()
+
+    with dataset, headrace.DataLoader(dataset, BATCH, **options) as loader:
+        assert versions(loader) == [1] * SAMPLES
+        assert versions(changed(loader, lose, 0)) == [1] * SAMPLES
+        assert loader.stats().cache.lost > 0

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from torchvision.transforms import v2
 
 import headrace
-from headrace.observing import observer
+from headrace.observing import tracing_observer
 from headrace.observing.run_queue import queued_ns
 from headrace.trace.reader import read
 from headrace.trace.without_a_core import without_a_core
@@ -222,7 +222,7 @@ class Slow(Images):
 
 class TestCoresOfOthers:
     def test_workers_say_how_long_they_had_no_core(self, path, monkeypatch):
-        monkeypatch.setattr(observer, "queued_ns", lambda: time.monotonic_ns() // 2)  # half of all time
+        monkeypatch.setattr(tracing_observer, "queued_ns", lambda: time.monotonic_ns() // 2)  # half of all time
         list(headrace.DataLoader(Slow(), batch_size=8, num_workers=1, trace=path, sampler=range(16)))
         assert 0.5 <= without_a_core(read(path)) <= 1
 

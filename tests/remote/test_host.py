@@ -1,6 +1,7 @@
 """The process that forks lanes, and its lanes, without Ray: spoken to as an actor and a fetcher speak to it."""
 
 import json
+import multiprocessing
 import os
 import pickle
 import signal
@@ -14,7 +15,7 @@ import torch
 
 from headrace.caching.plans import codec
 from headrace.engine.worker import seeding
-from headrace.remote import messages, shipped
+from headrace.remote import host_process, messages, shipped
 from headrace.remote.actor_orders import SIZE, HostOrders
 from headrace.remote.messages import EntryKind, Head, Request, Subject
 from headrace.store.interpreter import started
@@ -67,8 +68,22 @@ class Spoken:
         return entries
 
 
+class Forked:
+    """A host that is forked from this process, which has all of its imports: it starts in a hundredth of the time."""
+
+    def __init__(self, channel, others):
+        process = multiprocessing.get_context("fork").Process(target=self._serve, args=(channel, others))
+        process.start()
+        self.pid, self.wait = process.pid, process.join
+
+    @staticmethod
+    def _serve(channel, others):
+        os.close(others)  # the end of who speaks to it: it would never hear that all are gone
+        host_process.main(channel)
+
+
 @contextmanager
-def host(dataset, init=None, change=None):
+def host(dataset, init=None, change=None, start=Forked):
     """Started and told; gives what it answered and its token."""
     made = shipped.packed(dataset, init, pickle.dumps)
     if change is not None:
@@ -77,7 +92,7 @@ def host(dataset, init=None, change=None):
     orders = pickle.dumps(HostOrders(pickle.dumps(made), token, "127.0.0.1", lanes=2, first=3, total=5))
     ours, theirs = socket.socketpair()
     with theirs:
-        process = started(BOOT, theirs.fileno())
+        process = start(theirs.fileno(), ours.fileno())
     with ours, ours.makefile("rb") as file:
         ours.sendall(SIZE.pack(len(orders)) + orders)
         yield json.loads(file.readline()), token, process
@@ -95,7 +110,7 @@ def same(one, other):
 
 def test_samples_are_those_of_the_trainer_and_strangers_get_none_and_lanes_end_with_their_host():
     data = Noisy(10)
-    with host(data) as (told, token, process):
+    with host(data, start=lambda channel, _: started(BOOT, channel)) as (told, token, process):
         lanes = [Spoken(told["port"], token) for _ in range(2)]
         for lane in lanes:
             assert lane.message()[0].kind == Subject.HELLO

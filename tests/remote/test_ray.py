@@ -151,7 +151,7 @@ class TestMadeElsewhere:
         with loader(f"127.0.0.1:{port}") as ours:
             seen = []
             with pytest.warns(RuntimeWarning, match="made on this host from now on"):
-                assert reached(lambda: seen.append(numbers(ours)) or ours._elsewhere.is_gone)
+                assert reached(lambda: seen.append(numbers(ours)) or ours._features.hosts.is_gone)
             assert numbers(ours) == list(range(400))
             assert all(epoch == list(range(400)) for epoch in seen)
 

@@ -20,7 +20,7 @@ def endpoint() -> Iterator[str]:
     server.start()
     try:
         address = "http://{}:{}".format(*server.get_host_and_port())
-        urllib.request.urlopen(urllib.request.Request(f"{address}/{BUCKET}", method="PUT"), timeout=10).close()
+        urllib.request.urlopen(urllib.request.Request(f"{address}/{BUCKET}", method="PUT"), timeout=120).close()
         with contextlib.suppress(StoreRefused):
             open_store(url_of(address, "")).keys()  # the client opens what it keeps for the life of a process
         yield address

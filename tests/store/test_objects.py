@@ -29,8 +29,6 @@ def put(place, content):
 
 
 class TestReading(StoreConformance):
-    survives_fork = False
-
     @pytest.fixture(scope="class")
     @classmethod
     def filled(cls, endpoint):

@@ -11,7 +11,7 @@ from headrace.cache.entries.entry import Bytes
 from headrace.cache.remaining import Remaining
 from headrace.cache.serving import Answer, unanswered
 from headrace.caching.membership import Hits, Membership
-from headrace.caching.plans import Plan, pack_plans
+from headrace.caching.plans import CachePlace, Plan, pack_plans
 from headrace.core.errors import StateMismatch
 from headrace.engine.ordering.saved import bitmap
 from headrace.sched.hand import NOT_YET, NotYet
@@ -242,11 +242,11 @@ class ExchangedGroups:
 
 def _allotted(indices: list[Any], plans: list[Plan]) -> Group:
     """A group, with what the cache says of each sample; no row was brought for it."""
-    return Group(indices, [(plan, None) for plan in plans], _packed)
+    return Group(indices, [CachePlace(plan) for plan in plans], _packed)
 
 
-def _packed(made_of: Sequence[tuple[Plan, None]]) -> bytes:
-    return pack_plans([plan for plan, _ in made_of])
+def _packed(made_of: Sequence[CachePlace | None]) -> bytes:
+    return pack_plans([Plan(0, 0) if place is None else place.plan for place in made_of])
 
 
 _NOTHING: Array = np.empty(0, np.int64)

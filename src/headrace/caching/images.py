@@ -1,6 +1,5 @@
 """PIL's images, for the cache's codec: pixels, palette, and ``info`` with all that its operations look at."""
 
-import io
 import sys
 from typing import Any
 
@@ -141,32 +140,3 @@ class ImageKind:
 def _class(module: str, name: str) -> Any:
     """The class of PIL's with that name, if this process has it: without, there is no object of it."""
     return getattr(sys.modules.get(module), name, None)
-
-
-def picture(content: bytes) -> Any:
-    """The picture in a file's content, opened as torchvision's folders open a file."""
-    from PIL import Image  # noqa: PLC0415  (only where there are pictures)
-
-    with Image.open(io.BytesIO(content)) as found:
-        return found.convert("RGB")
-
-
-def dimensions(content: bytes | bytearray | memoryview) -> tuple[int, int] | None:
-    """Height and width that a picture's header promises; None where Pillow does not know the file."""
-    from PIL import Image, UnidentifiedImageError  # noqa: PLC0415  (only where there are pictures)
-
-    try:
-        with Image.open(io.BytesIO(content)) as found:
-            width, height = found.size
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError):  # decoding it says why
-        return None
-    return height, width
-
-
-def plain_jpeg(height: int, width: int) -> bytes:
-    """A JPEG file of one colour."""
-    from PIL import Image  # noqa: PLC0415  (only where there are pictures)
-
-    out = io.BytesIO()
-    Image.new("RGB", (width, height), (90, 120, 150)).save(out, "JPEG")
-    return out.getvalue()

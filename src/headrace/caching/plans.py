@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any, NamedTuple
 
+from headrace.cache.backends.entry_word import LOOK
 from headrace.cache.cache_options import Cache
 from headrace.cache.entries.codec import Codec
 from headrace.cache.peers import Unit
@@ -55,6 +56,18 @@ class Plan(NamedTuple):
 
     word: int
     keep: int
+
+
+class CachePlace(NamedTuple):
+    """The plan for one sample, and where its row lies, if one was brought."""
+
+    plan: Plan
+    row: Any = None
+
+    @property
+    def is_here(self) -> bool:
+        """True if the cache has the sample: no row is needed."""
+        return self.plan.word not in {0, LOOK}
 
 
 def pack_plans(plans: Sequence[Plan]) -> bytes:

@@ -16,25 +16,24 @@ from headrace.cache.cache_options import open_share
 from headrace.cache.entries.codec import Codec, Corrupt, NotKept
 from headrace.cache.share import Share
 from headrace.caching.counts import Counter
-from headrace.caching.plans import Caching, Plan, codec, read_plans
+from headrace.caching.plans import CachePlace, Caching, Plan, codec, read_plans
 from headrace.caching.spot_checks import SpotChecks
 from headrace.caching.stagetimes import StageTimes
 from headrace.caching.told import WRITTEN, ToldDataset, say
 from headrace.caching.write_buffer import WriteBuffer
 from headrace.core.errors import CacheError, NotOnDevice, StoreError
+from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.seeding import untouched
 from headrace.fetching import wire
 from headrace.fetching.arena import Arena
 from headrace.fetching.fetched import Rows
 from headrace.fetching.wire import Arrived
-from headrace.observing.observer import Observer
 from headrace.ondevice.pixels.bundle import named
 from headrace.plan.keeping import LOCAL, REMOTE, KeepingWorth
 from headrace.staging.stages import Stage, Stages, are_told, staged
 
 clock, cpu_clock = time.perf_counter_ns, time.process_time_ns
 log = logging.getLogger("headrace.cache")
-Place = tuple[Plan, Arrived | None]
 ROW = len(wire.places([None]))
 """Bytes that the place of a row takes in front of the plans."""
 PAUSE, LONGEST = 2.0, 30.0
@@ -75,15 +74,15 @@ class Staged:
         self._gathered = WriteBuffer()
         self._arena = arena
         self._rows = None if arena is None else Rows.of(dataset)
-        self.place: Place | None = None
+        self.place: CachePlace | None = None
         """The plan of the next sample, and where its row lies."""
 
-    def reads(self, body: memoryview, count: int) -> list[Place]:
+    def reads(self, body: memoryview, count: int) -> list[CachePlace]:
         """The plans and places that were written for ``count`` samples: see ``Group.notes``."""
         if self._rows is None:
-            return [(plan, None) for plan in read_plans(body, count)]
+            return list(map(CachePlace, read_plans(body, count)))
         places = wire.read_places(body, count)
-        return list(zip(read_plans(body[count * ROW :], count), places, strict=True))
+        return list(map(CachePlace, read_plans(body[count * ROW :], count), places))
 
     def __call__(self, index: Any) -> Any:
         (plan, row), self.place = self.place or (None, None), None

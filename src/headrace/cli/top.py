@@ -13,7 +13,7 @@ from rich.table import Table
 
 from headrace.cli.cache import bytes_text
 from headrace.cli.screen import screen
-from headrace.observing.page import CacheFigures, Snapshot, loaders
+from headrace.engine.trainer.page import CacheFigures, Snapshot, loaders
 from headrace.plan.partition import FORMS
 
 COLUMNS = ("process", "loader", "epoch", "samples/s", "waits", "lanes", "ready", "slow", "over", "lost")

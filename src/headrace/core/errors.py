@@ -19,6 +19,7 @@
     └── StoreError          a store did not give or take what was asked for                     (RuntimeError)
         ├── StoreUnavailable    nobody answers, or not in time: may pass, is tried again
         ├── StoreRefused        credentials, certificate, permission, a table that is not there: stays
+        │   └── ClientForked        the client was used before the process was forked, and does not work in it
         ├── MissingKey          no row has that key                                             (LookupError)
         ├── BadRow              a row that is not what its store says it is                     (ValueError)
         ├── BadStoreUrl         a URL that names no store                                       (ValueError)
@@ -122,6 +123,10 @@ class StoreUnavailable(StoreError):
 
 class StoreRefused(StoreError):
     """The store said no, and will say so again: credentials, certificate, permission, a missing table."""
+
+
+class ClientForked(StoreRefused):
+    """The store's client was used before this process was forked, and does not work in it."""
 
 
 class MissingKey(StoreError, LookupError):

@@ -11,6 +11,10 @@ LanesRule = Literal["climb", "formula"]
 """How an automatic number of workers follows demand."""
 
 
+TRACE_VARIABLE = "HEADRACE_TRACE"
+"""The variable of the environment that names a trace for all loaders of a process and of those it starts."""
+
+
 class Seeding(enum.Enum):
     """Seeding of the random numbers that a dataset draws from ``torch``, ``random`` and ``numpy.random``."""
 

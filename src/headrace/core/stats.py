@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, asdict, dataclass
 
+NAMES = "headrace: "
+"""How the note of an error begins that says which sample it was."""
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -10,6 +13,11 @@ class Failure:
 
     index: object
     error: BaseException
+
+    def __str__(self) -> str:
+        """A line for people: the sample's index, its path or key where they are known, and the error."""
+        notes = (note.removeprefix(NAMES) for note in getattr(self.error, "__notes__", ()) if note.startswith(NAMES))
+        return f"{next(notes, f'sample {self.index!r}')}: {type(self.error).__name__}: {self.error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,8 @@ class Network:
     """In the network, summed over requests: those in flight together count each."""
     retries: int = 0
     """Requests made again because they failed for a passing reason."""
+    hedges: int = 0
+    """Requests for shards made a second time because their answer was late."""
     failures: int = 0
     """Requests that gave no row."""
     connections: int = 0

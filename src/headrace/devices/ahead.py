@@ -6,8 +6,8 @@ from typing import Any
 
 from headrace.devices.accelerator import Carrier
 from headrace.engine.memory.pieces import Flat, nbytes, no_slab
+from headrace.engine.plugs import EpochRecord
 from headrace.engine.step import IterationStep
-from headrace.observing.tracing import RunTrace
 from headrace.sched.hand import NOT_YET, Hand, Hands
 
 AHEAD = 2
@@ -46,7 +46,7 @@ class Ahead:
         step: IterationStep,
         flat: Flat = no_slab,
         *,
-        trace: RunTrace | None = None,
+        trace: EpochRecord | None = None,
         ahead: int = AHEAD,
     ) -> None:
         """``run``: where host batches come from; ``flat``: the slab they lie in; ``ahead``: how many to take early.

@@ -1,7 +1,7 @@
 """The resources that an iteration holds, and gives back however it ends."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -9,35 +9,32 @@ from typing import Any
 
 import torch
 
-from headrace.caching.membership import Membership
 from headrace.core.options import Seeding, Skip
-from headrace.devices.accelerator import accelerator
-from headrace.devices.pinning import pinning
 from headrace.engine.loader_resources import LoaderResources
-from headrace.engine.memory.slab import Slab, Slots
+from headrace.engine.memory.slab import Pins, Slab, Slots
 from headrace.engine.ordering.random_sources import pack_random
 from headrace.engine.ordering.saved import is_over
+from headrace.engine.plugs import EpochRecord, Part, Plug
 from headrace.engine.processes.worker_pool import Pool
 from headrace.engine.settings import Settings
 from headrace.engine.step import IterationStep, held
 from headrace.engine.trainer.cores import memory_for_batches
 from headrace.engine.trainer.counters import summary
 from headrace.engine.worker.job import Task
-from headrace.fetching.fetched import FetchedDataset
-from headrace.fetching.fetcher import Fetcher
-from headrace.observing.operations import Operations
-from headrace.observing.tracing import RunTrace, new_number
-from headrace.ondevice.pixels.prepared import of
-from headrace.ondevice.renderers import renderer
-from headrace.ondevice.rendering import Rendering
+from headrace.engine.worker.maker import Making
+from headrace.engine.worker.observer import Observing
 from headrace.sched.epochs.streammachine import StreamMachine
 from headrace.sched.gauges import Gauges
 from headrace.sched.hand import EpochRun, Hand
 from headrace.sched.resume import Resume
-from headrace.staging.stages import Stages
 
 PATIENCE_SECONDS = 3.0
 """How long a close waits for a call in another thread to end; that one, or the next, then does what is left to do."""
+
+
+def new_number() -> int:
+    """A number no other run of any process has."""
+    return int.from_bytes(os.urandom(7), "little") | 1
 
 
 class IterationState:
@@ -45,8 +42,8 @@ class IterationState:
     iteration.
     """
 
-    def __init__(self, settings: Settings, kept: LoaderResources) -> None:
-        """Starts nothing yet."""
+    def __init__(self, settings: Settings, kept: LoaderResources, plug: Plug) -> None:
+        """Starts nothing yet. ``plug``: gives the features' parts."""
         if settings.workers == 0 and settings.timeout != 0:
             raise AssertionError(
                 "timeout needs workers: with num_workers=0 samples are made in this process and cannot be timed out"
@@ -55,24 +52,14 @@ class IterationState:
             raise AssertionError(f"prefetch_factor must be positive, but got {settings.prefetch}")
         self.settings, self.kept, self.counters = settings, kept, kept.counters
         self.owner = os.getpid()
-        timed = settings.recording is not None
-        self.accelerator = accelerator(settings.device, timed=timed) if settings.device is not None else None
-        self.pinning = pinning() if settings.pin_memory and self.accelerator is None else None
-        self.renderer = renderer(of(settings.dataset), torch.device(settings.device)) if settings.on_device else None
-        self.rendering: Rendering | None = None
         self.pool: Pool | None = None
         self.slab: Slab | None = None
-        self.fetcher: Fetcher | None = None
-        self.membership: Membership | None = None
-        self.stages: Stages | None = None  # of the dataset, as that cache has them
         self._operations: list[str] = []
         self.first_run = new_number()
         """What a trace calls the loader's epoch 0."""
         self.run: EpochRun | None = None
-        self.trace: RunTrace | None = None
+        self.trace: EpochRecord | None = None
         self.streams: StreamMachine | None = None  # of the newest epoch over an iterable dataset
-        self.job = ""
-        """Whose the samples of a cache are, for a state."""
         self.epoch = 0
         self.base_seed: int | None = None
         """Drawn once for all epochs."""
@@ -92,6 +79,8 @@ class IterationState:
         """Whoever is in it may use everything here; all others only ``close``, and look when it is ``quiet``."""
         self._last: dict[str, Any] = {}
         self._before: Callable[[], dict[str, Any]] | None = None  # while an epoch is being begun, or ended
+        self.parts: Sequence[Part] = plug(self)
+        """The features'."""
         kept.watch(self)
 
     @property
@@ -124,8 +113,8 @@ class IterationState:
         facts = {name: getattr(self, name) for name in ("epoch", "base_seed", "yielded", "finished")}
         if not self.finished:
             return facts | self.progress()
-        if self.job:
-            facts["job"] = self.job
+        for part in self.parts:
+            facts |= part.state()
         return facts if generator is None else facts | {"generator": pack_random(generator.get_state())}
 
     @contextmanager
@@ -182,7 +171,7 @@ class IterationState:
         if self.pool is None:
             assert self.base_seed is not None
             task = self._task(standard=standard)
-            self._operations = Operations(settings.dataset).names if settings.recording is not None else []
+            self._operations = [name for part in self.parts for name in part.operations()]
             with held():
                 pool = Pool(
                     slab.memory,
@@ -198,14 +187,35 @@ class IterationState:
             pool.start(lambda lane: replace(resumed[lane], generation=coming) if resumed else Resume())
         return self.pool, slab.slots
 
+    @property
+    def pins(self) -> Pins | None:
+        """Registers memory with the device that batches go to, if there is one."""
+        return next(filter(None, (part.pins for part in self.parts)), None)
+
+    def making(self) -> Making:
+        """The orders by which samples are made. Comes after the epoch's source.
+
+        The last part of the way is nearest to the dataset, so it comes first here.
+        """
+        making = Making()
+        for part in reversed(self.parts):
+            making = part.making(making)
+        return making
+
+    def _observing(self) -> Observing:
+        observing = Observing()
+        for part in self.parts:
+            observing = part.observing(observing)
+        return observing
+
     def _memory(self) -> Slab:
         settings = self.settings
         if self.slab is None:
             limit = settings.loading.memory_limit
             room = memory_for_batches() if limit is None else limit
             with held():
-                slab = self.kept.slabs.take(lambda slab: slab.serves(self.accelerator, settings.extent))
-                self.slab = slab or Slab(room, self.accelerator, settings.extent)
+                slab = self.kept.slabs.take(lambda slab: slab.serves(self.pins, settings.extent))
+                self.slab = slab or Slab(room, self.pins, settings.extent)
         return self.slab
 
     def _task(self, *, standard: bool) -> Task:
@@ -221,10 +231,8 @@ class IterationState:
             drop_last=settings.drop_last,
             seed_samples=settings.loading.seeding is Seeding.SAMPLE and not settings.iterable,
             keep_partial=isinstance(settings.on_error, Skip),
-            recording=settings.recording,
-            arena=None if self.fetcher is None else self.fetcher.arena,
-            brings=FetchedDataset if settings.elsewhere is None else settings.elsewhere.brings,
-            caching=None if self.membership is None else self.membership.caching,
+            making=self.making(),
+            observing=self._observing(),
         )
 
     def count(self) -> None:
@@ -233,12 +241,8 @@ class IterationState:
             self.pool.story.gather()
         if self.slab is not None:
             self.counters.sample_bytes, self.counters.operations = summary(self.slab.memory, self._operations)
-        if self.fetcher is not None:
-            self.counters.network = self.fetcher.network
-            if self.settings.elsewhere is not None:
-                self.settings.elsewhere.count(self.fetcher, self.counters)
-        if self.membership is not None:
-            self.membership.count()
+        for part in self.parts:
+            part.count()
 
     def close(self) -> None:
         """``end`` it, in whatever thread. A call that is under way in another one raises ``LoaderClosed`` soon.
@@ -249,9 +253,10 @@ class IterationState:
         if os.getpid() != self.owner:
             return
         self.closing = True
-        for waited_for in (self.pool, self.fetcher):
-            if waited_for is not None:
-                waited_for.dismiss()
+        if self.pool is not None:
+            self.pool.dismiss()
+        for part in self.parts:
+            part.dismiss()
         if self.step.wait(PATIENCE_SECONDS):
             try:
                 self.end()
@@ -269,8 +274,8 @@ class IterationState:
         # and the cache that they read from, and those before the memory.
         with held(), ExitStack() as closing:
             closing.push(self._give_back)
-            closing.callback(self._end_membership)
-            closing.callback(self._end_fetcher)
+            for part in self.parts:
+                closing.callback(part.end, broken=self.step.broken)
             closing.callback(self.end_workers)
             closing.callback(self.leave)
             closing.callback(self.count)
@@ -289,20 +294,9 @@ class IterationState:
         if pool is not None:
             pool.close()
 
-    def _end_fetcher(self) -> None:
-        fetcher, self.fetcher = self.fetcher, None
-        if fetcher is not None:
-            self.kept.fetchers.put(fetcher) if not self.step.broken and fetcher.rest() else fetcher.close()
-
-    def _end_membership(self) -> None:
-        membership, self.membership = self.membership, None
-        if membership is not None:
-            self.kept.memberships.put(membership)
-
     def _give_back(self, failed: type[BaseException] | None, *_: object) -> None:
         """The memory; not to be used again where something failed, which may have kept a part of it."""
         slab, self.slab = self.slab, None
-        self.accelerator = self.pinning = self.renderer = self.rendering = None  # a loader knows its last iteration
         if slab is None:
             return
         if failed is None and not slab.memory.stays and not self.step.broken:

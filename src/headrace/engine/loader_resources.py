@@ -9,20 +9,15 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Generic, Protocol, TypeVar
 
-from headrace.cache import job_identity
-from headrace.caching.membership import Hits, Membership
 from headrace.core.options import LanesRule
 from headrace.engine.finalizer import Finalizer
 from headrace.engine.memory.slab import Slab
 from headrace.engine.step import held
 from headrace.engine.trainer.automatic import Automatic
 from headrace.engine.trainer.counters import LoaderCounters
+from headrace.engine.trainer.page import FiguresPage
 from headrace.engine.trainer.stragglers import Stragglers
-from headrace.fetching.fetcher import Fetcher
-from headrace.fetching.fetcher_main import Orders
-from headrace.observing.page import FiguresPage
 from headrace.plan.lookahead import Lookahead
-from headrace.trace.trace_file import Recording
 
 
 class Closable(Protocol):
@@ -81,14 +76,27 @@ class IdlePool(Generic[Thing]):
                 self._things.pop().close()
 
 
+class FeaturesOfLoader(Protocol):
+    """What a loader's features keep over its iterations."""
+
+    def begin_here(self) -> None:
+        """Begin in a process that was forked."""
+
+    def rest(self) -> None:
+        """The loader is closed, and may be used again."""
+
+    def close(self) -> None:
+        """Give back what is kept; idempotent."""
+
+
 class LoaderResources:
     """The state of one loader that is not part of its value: a copy has its own. It is given back with the loader."""
 
     def __init__(self, loader: Any) -> None:
         """Set up the state that a loader starts with. It does not refer to ``loader``."""
         self.counters = LoaderCounters()
-        self.hits = Hits(self.counters)
-        self.slabs, self.fetchers, self.memberships = IdlePool[Slab](), IdlePool[Fetcher](), IdlePool[Membership]()
+        self.slabs = IdlePool[Slab]()
+        self.features: FeaturesOfLoader | None = None
         # Not before what it gives back is there: the loader may be given up by an interrupt in any step of this.
         Finalizer(loader, self._give_back)
         self.epoch = 0
@@ -98,8 +106,6 @@ class LoaderResources:
         self.stragglers = Stragglers()
         self._automatic: Automatic | None = None
         self._lookahead: Lookahead | None = None
-        self.recording: Recording | None = None
-        """The trace of the newest iteration."""
         self._page: FiguresPage | None = None
         self._owner = os.getpid()
         self._inherited: Any = None
@@ -113,17 +119,9 @@ class LoaderResources:
     def begin_here(self) -> None:
         """Begin in this process: what shows the other one's work is not ended here."""
         self._owner = os.getpid()
-        self._inherited = self._page, self.recording
-        self._page = self.recording = None
-
-    def connect(self, orders: Orders) -> None:
-        """Have a fetcher begin, for whoever will ask for it: to connect takes a dozen round trips.
-
-        It outlives epochs and their workers, since to open its window takes some more.
-        """
-        fetcher = Fetcher(orders)
-        self.fetchers.put(fetcher)
-        fetcher.begin()
+        self._inherited, self._page = self._page, None
+        if self.features is not None:
+            self.features.begin_here()
 
     def page(self, dataset: Any) -> FiguresPage:
         """The page on which the loader shows its figures."""
@@ -135,8 +133,6 @@ class LoaderResources:
     def begin_epoch(self) -> tuple[int, dict[str, Any] | None]:
         """The number of the epoch that begins now, and the state it goes on from, or comes after, if any."""
         saved = self.saved
-        if saved is not None and "job" in saved:
-            job_identity.resume(saved["job"])
         begun = saved["epoch"] + int(saved["finished"]) if saved else self.epoch
         self.epoch = begun + 1
         return begun, saved
@@ -169,11 +165,12 @@ class LoaderResources:
             closing.callback(self._give_back)
             for resources in filter(None, [live() for live in self._live]):
                 closing.callback(resources.close)
-            self.recording = self._page = None
+            self._page = None
+            if self.features is not None:
+                self.features.rest()
 
     def _give_back(self) -> None:
         with ExitStack() as closing:
-            closing.callback(self.hits.counts.close)
-            closing.callback(self.memberships.close)
-            closing.callback(self.fetchers.close)
             closing.callback(self.slabs.close)
+            if self.features is not None:
+                closing.callback(self.features.close)

@@ -2,13 +2,11 @@
 
 from typing import Any
 
-from headrace.caching.staged import Staged
 from headrace.core.options import Seeding
-from headrace.devices.ahead import AHEAD, Ahead
 from headrace.engine import beginning
-from headrace.engine.beginning import Beginning
+from headrace.engine.beginning import EpochBeginning
 from headrace.engine.iteration_state import IterationState
-from headrace.engine.memory.pieces import no_slab
+from headrace.engine.plugs import EpochRecord
 from headrace.engine.settings import Settings
 from headrace.engine.trainer.counters import Errors
 from headrace.engine.trainer.epochdriver import EpochDriver
@@ -18,12 +16,8 @@ from headrace.engine.trainer.inlinestream import InlineStream
 from headrace.engine.trainer.streamwork import StreamWork
 from headrace.engine.trainer.watch import Staffing
 from headrace.engine.worker import collation
+from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stateful import is_stateful
-from headrace.fetching.fetched import FetchedDataset
-from headrace.observing.observer import Observer
-from headrace.observing.tracing import RunTrace
-from headrace.ondevice.pixels.prepared import of
-from headrace.ondevice.rendering import RENDERED, Rendering
 from headrace.plan.lookahead import Lookahead
 from headrace.sched.epochs.streammachine import StreamRules
 from headrace.sched.epochs.trainer_commands import Terms
@@ -40,11 +34,13 @@ def begin(resources: IterationState) -> None:
     resources.trace = _traced(resources)
     run = _run(resources, begun)
     resources.counters.epochs += 1
-    resources.run = _sent(resources, run)
+    for part in resources.parts:
+        run = part.run(run, resources.trace)
+    resources.run = run
     if resources.pool is not None:
         resources.pool.start_forker()  # not before: the workers have something to do while it is forked
-    if resources.rendering is not None:
-        resources.rendering.start()
+    for part in resources.parts:
+        part.start()
 
 
 def _tell(resources: IterationState, saved: dict[str, Any] | None) -> None:
@@ -55,26 +51,25 @@ def _tell(resources: IterationState, saved: dict[str, Any] | None) -> None:
         resources.counters.story.tell("loader", "resumed", why, owed)
 
 
-def _run(resources: IterationState, begun: Beginning) -> EpochRun:
+def _run(resources: IterationState, begun: EpochBeginning) -> EpochRun:
     settings = resources.settings
     if settings.iterable:
         return _stream_run(resources, begun)
     if settings.workers > 0:
         return EpochLoop(_with_workers(resources, begun), settings.timeout)
-    groups, samples = beginning.groups(resources, begun), beginning.samples(resources)
+    groups = beginning.groups(resources, begun)  # first: makers are told what brings their samples
     return InlineRun(
-        samples,
-        settings.collate_fn,
+        settings,
+        resources.making(),
         groups,
-        batched=settings.batched,
         seed=(begun.seed, begun.epoch) if settings.loading.seeding is Seeding.SAMPLE else None,
         errors=_errors(resources),
-        observer=_observer(resources, samples),
+        observer=_observer(resources),
         step=resources.step,
     )
 
 
-def _with_workers(resources: IterationState, begun: Beginning) -> EpochDriver:
+def _with_workers(resources: IterationState, begun: EpochBeginning) -> EpochDriver:
     settings, kept = resources.settings, resources.kept
     groups = beginning.groups(resources, begun)
     standard = settings.batched and collation.is_standard(settings.collate_fn)
@@ -96,7 +91,7 @@ def _with_workers(resources: IterationState, begun: Beginning) -> EpochDriver:
     return EpochDriver(pool, slots, errors, counters, groups, terms, staffing, (begun.seed, begun.epoch))
 
 
-def _stream_run(resources: IterationState, begun: Beginning) -> EpochRun:
+def _stream_run(resources: IterationState, begun: EpochBeginning) -> EpochRun:
     settings, resumed = resources.settings, begun.streams
     if settings.workers == 0:
         return InlineStream(
@@ -131,27 +126,10 @@ def _errors(resources: IterationState) -> Errors:
     )
 
 
-def _sent(resources: IterationState, run: EpochRun) -> EpochRun:
-    """The run, its batches on the device or in pinned memory if that was asked for."""
-    slab, trace, step = resources.slab, resources.trace, resources.step
-    flat, ahead = (no_slab, 1) if slab is None else (slab.flat, AHEAD)  # without workers, nothing is made early
-    if resources.renderer is not None:
-        made_by: Any = run
-        prepared = of(resources.settings.dataset)
-        resources.rendering = Rendering(prepared, resources.renderer, made_by.errors, resources.counters)
-        return Ahead(run, resources.rendering, step, flat, trace=trace, ahead=1 if slab is None else RENDERED)
-    if resources.accelerator is not None:
-        return Ahead(run, resources.accelerator, step, flat, trace=trace, ahead=ahead)
-    return run if resources.pinning is None else Ahead(run, resources.pinning, step, flat, ahead=ahead)
-
-
-def _traced(resources: IterationState) -> RunTrace | None:
+def _traced(resources: IterationState) -> EpochRecord | None:
     """The epoch's record, if there is a trace."""
-    settings = resources.settings
-    if settings.recording is None:
-        return None
-    number = resources.first_run + resources.epoch
-    return RunTrace(settings.recording, resources.counters, settings.given, number, _facts(settings, resources.epoch))
+    facts = _facts(resources.settings, resources.epoch)
+    return next(filter(None, (part.record(facts) for part in resources.parts)), None)
 
 
 def _facts(settings: Settings, epoch: int) -> dict[str, object]:
@@ -170,11 +148,6 @@ def _facts(settings: Settings, epoch: int) -> dict[str, object]:
     }
 
 
-def _observer(resources: IterationState, samples: Any = None) -> Observer | None:
-    """The observer of samples that this process makes itself; ``samples``: what makes them, if not the dataset."""
-    if (trace := resources.trace) is None:
-        return None
-    observer = Observer(resources.settings.dataset, trace.recording, run=trace.number)
-    if isinstance(samples, Staged | FetchedDataset):
-        samples.watched_by(observer)
-    return observer
+def _observer(resources: IterationState) -> Observer | None:
+    """The observer of samples that this process makes itself, if they are recorded."""
+    return None if resources.trace is None else resources.trace.observer(resources.settings.dataset)

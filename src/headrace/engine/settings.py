@@ -8,40 +8,32 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data import IterableDataset
 
-from headrace.cache.cache_options import Cache
-from headrace.core.errors import NotOnDevice
 from headrace.core.options import Loading, OnError, Scheduling
+from headrace.engine.members import bulk_of
 from headrace.engine.memory.reservation import Extent
 from headrace.engine.ordering.state_signature import length, of_loader
 from headrace.engine.trainer.cores import most_lanes
 from headrace.engine.worker import generators
-from headrace.fetching.elsewhere import Elsewhere
-from headrace.fetching.fetched import Rows
-from headrace.ondevice.pixels.choices import OnDevice
-from headrace.ondevice.pixels.prepared import Prepared, collated, of, prepared
-from headrace.ondevice.renderers import warm
 from headrace.plan.lookahead import USUAL
 from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.sched.ledger_story import RECORDS
-from headrace.staging.members import bulk_of
-from headrace.trace.trace_file import Recording
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """A loader's arguments, as they are when an iteration begins."""
 
+    given: Any
+    """The dataset as the user gave it, or a ``Subset`` for one that is a part."""
     dataset: Any
-    """With ``on_device``, prepared for that."""
+    """The same, or prepared for a feature."""
     index_sampler: Any
     iterable: bool
     batched: bool
     own_batches: bool
     """Batches are cut by ``batch_size``; False when the user's batch sampler composes them."""
-    own_order: bool
-    """The sampler is the one torch chose for ``shuffle``, not the user's."""
     batch_size: int | None
     drop_last: bool
     collate_fn: Callable[[Any], Any]
@@ -65,18 +57,14 @@ class Settings:
     on_error: OnError
     loading: Loading
     scheduling: Scheduling
-    recording: Recording | None
-    cache: Cache | None
-    elsewhere: Elsewhere | None
-    """Other hosts that make samples, too."""
+    traced: bool
+    """What happens to samples and batches is recorded."""
+    cached: bool
+    """Samples may come from a cache."""
+    singly: bool
+    """Samples are made one by one, whatever the dataset offers."""
     reported: int | None
     """What an iterable dataset said of its length, if it was asked."""
-
-    @property
-    def given(self) -> Any:
-        """The dataset as the user gave it, or a ``Subset`` for one that is a part."""
-        inner = isinstance(self.dataset, Prepared)
-        return self.dataset.dataset if inner else self.dataset
 
     @property
     def arrangement(self) -> Arrangement:
@@ -88,8 +76,7 @@ class Settings:
     @property
     def bulk(self) -> bool:
         """Samples are made a batch at a time."""
-        in_bulk = bulk_of(self.dataset) is not None
-        return self.cache is None and in_bulk and self.elsewhere is None and Rows.of(self.dataset) is None
+        return not self.singly and bulk_of(self.dataset) is not None
 
     @property
     def extent(self) -> Extent:
@@ -130,8 +117,6 @@ class Leeway:
     """How many batches are made ahead."""
     batches: bool
     """Which samples make one: the user gave no batch sampler."""
-    order: bool
-    """In which samples are drawn: he gave no sampler at all."""
     shuffles: bool
     """That he asked for ``shuffle``."""
 
@@ -155,45 +140,19 @@ def loading(value: Loading | None, dataset: Any) -> Loading:
     return found
 
 
-def on_device(loader: Any, value: bool | OnDevice) -> OnDevice | None:
-    """The meaning of ``on_device=``; None for nothing. Raises ``NotOnDevice`` if the loader's arguments do not
-    allow it.
-
-    ``loader`` has all its other arguments.
-    """
-    if value is False or value is None:
-        return None
-    if value is not True and not isinstance(value, OnDevice):
-        raise TypeError(f"on_device= takes True, False or headrace.OnDevice(...), not {value!r}")
-    if loader.device is None:
-        raise NotOnDevice("on_device= needs device=, which says where: device='cuda'")
-    if loader.batch_size is None and loader.batch_sampler is None:
-        raise NotOnDevice("on_device= makes batches: batch_size=None leaves it nothing to do")
-    if loader.collate_fn is not default_collate:
-        raise NotOnDevice("on_device= makes batches itself: leave collate_fn out, or on_device")
-    options = OnDevice() if value is True else value
-    warm(of(prepared(loader.dataset, options)), loader.device)
-    return options
-
-
-def settings(loader: Any, leeway: Leeway, recording: Recording | None) -> Settings:
-    """The settings that a loader's attributes give now. ``recording``: the trace, if there is one."""
-    dataset, cache, on_device = loader.dataset, loader.cache, loader.on_device is not None
-    if on_device:
-        split = None if cache is None else cache.split
-        decodes = split is not None and not split[0] and split[1] > 0
-        dataset = prepared(dataset, loader.on_device, decodes=decodes)
+def settings(loader: Any, leeway: Leeway) -> Settings:
+    """The settings that a loader's attributes give now, without its features."""
     iterable = isinstance(loader.dataset, IterableDataset)
     return Settings(
-        dataset=dataset,
+        given=loader.dataset,
+        dataset=loader.dataset,
         index_sampler=loader._index_sampler,  # noqa: SLF001  (what torch's own iterators draw from)
         iterable=iterable,
         batched=loader._auto_collation,  # noqa: SLF001  (as they ask)
         own_batches=leeway.batches,
-        own_order=leeway.order,
         batch_size=loader.batch_size,
         drop_last=loader.drop_last,
-        collate_fn=collated if on_device else loader.collate_fn,
+        collate_fn=loader.collate_fn,
         workers=loader.num_workers,
         adaptive=leeway.workers,
         prefetch=USUAL if loader.prefetch_factor is None else loader.prefetch_factor,
@@ -206,13 +165,13 @@ def settings(loader: Any, leeway: Leeway, recording: Recording | None) -> Settin
         generator=loader.generator,
         pin_memory=loader.pin_memory,
         device=loader.device,
-        on_device=on_device,
+        on_device=False,
         on_error=loader.on_error,
         loading=loader.loading,
         scheduling=loader.scheduling,
-        recording=recording,
-        cache=cache,
-        elsewhere=loader._elsewhere,  # noqa: SLF001  (made of remote=)
+        traced=False,
+        cached=False,
+        singly=False,
         reported=loader._IterableDataset_len_called if iterable else None,  # noqa: SLF001  (as they warn by)
     )
 

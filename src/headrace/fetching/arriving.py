@@ -5,8 +5,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from headrace.cache.backends.entry_word import LOOK
-from headrace.caching.plans import Plan, pack_plans
 from headrace.core.errors import StoreError
 from headrace.fetching import wire
 from headrace.fetching.arrivals import Arrivals
@@ -17,7 +15,7 @@ from headrace.sched.hand import NOT_YET, NotYet
 from headrace.sched.source import Group, Source
 
 AHEAD = 2
-"""Samples that a cache has are drawn ahead up to so many times what the fetcher would like to be asked for."""
+"""Samples that are here anyway are drawn ahead up to so many times what the fetcher would like to be asked for."""
 
 
 class ArrivingGroups:
@@ -30,7 +28,8 @@ class ArrivingGroups:
         self._groups, self._fetcher, self._key = groups, fetcher, key
         self._arrangement, self._displacement = arrangement, displacement
         self._arrivals: Arrivals[Arrived | None] = Arrivals(arrangement, displacement=displacement)
-        self._plans: dict[int, Plan] = {}  # of what was drawn and not published, where there is a cache
+        self._notes: dict[int, Any] = {}  # of the source before, on what was drawn and not published
+        self._pack: Callable[[Sequence[Any]], bytes] | None = None  # writes them
         self._live: dict[int, Arrived] = {}  # published and not settled, by offset
         self.is_drawn = False
 
@@ -44,15 +43,16 @@ class ArrivingGroups:
         places = [place for place in group.payloads if place is not None]
         self._live.update((place.offset, place) for place in places)
         self._fetcher.taken(places)
-        plans = [self._plans.pop(number, Plan(0, 0)) for number in group.numbers] if self._plans else []
-        release = partial(self._settle, group.payloads)
-        return Group(group.indices, group.payloads, partial(_packed, plans), release)
+        pack = wire.places
+        if self._pack is not None:
+            pack = partial(_packed, self._pack([self._notes.pop(number, None) for number in group.numbers]))
+        return Group(group.indices, group.payloads, pack, partial(self._settle, group.payloads))
 
     @property
     def _asks_for_more(self) -> bool:
-        """True if the fetcher would like to be asked for more; what a cache has is not drawn much further ahead."""
+        """True if the fetcher would like to be asked for more; what is here anyway is not drawn much further ahead."""
         missing, most = self._arrivals.missing, self._fetcher.ask_for
-        return missing < most and (not self._plans or len(self._plans) - missing < AHEAD * most)
+        return missing < most and (not self._notes or len(self._notes) - missing < AHEAD * most)
 
     def ask(self) -> None:
         """Have as many rows brought as the fetcher would like to be asked for."""
@@ -69,7 +69,8 @@ class ArrivingGroups:
             return
         numbers = self._arrivals.draw(group.indices, self._fetcher.number(len(group.indices)))
         if group.made_of:
-            self._plans.update(zip(numbers, (plan for plan, _ in group.made_of), strict=True))
+            self._notes.update(zip(numbers, group.made_of, strict=True))
+            self._pack = group.pack
         self._request(numbers, group.indices)
 
     def _request(self, numbers: range, indices: list[Any]) -> None:
@@ -77,8 +78,8 @@ class ArrivingGroups:
         keys: dict[int, str] = {}
         unasked: list[int] = []
         for number, index in zip(numbers, indices, strict=True):
-            plan = self._plans.get(number)
-            if plan is not None and plan.word not in {0, LOOK}:  # the cache has it
+            note = self._notes.get(number)
+            if note is not None and note.is_here:
                 unasked.append(number)
                 continue
             try:
@@ -120,7 +121,7 @@ class ArrivingGroups:
     def close(self) -> None:
         """See ``Source``."""
         self._arrivals.give_up()
-        self._plans.clear()
+        self._notes.clear()
         self._live.clear()
         self._fetcher.forget(self._arrived)
 
@@ -129,6 +130,6 @@ class ArrivingGroups:
         return self._groups.state(owed + self._arrivals.waiting())
 
 
-def _packed(plans: Sequence[Plan], places: Sequence[Arrived | None]) -> bytes:
-    """The bytes for a worker: the places, and then the plans."""
-    return wire.places(places) + (pack_plans(plans) if plans else b"")
+def _packed(notes: bytes, places: Sequence[Arrived | None]) -> bytes:
+    """The bytes for a worker: the places, and then the notes of the source before."""
+    return wire.places(places) + notes

@@ -9,11 +9,13 @@ from torch.utils.data import Subset
 
 from headrace.cache.backends import entry_word as W
 from headrace.core.options import Prefetch, Retry
+from headrace.engine.worker.maker import Maker, Making
+from headrace.engine.worker.observer import Observer
 from headrace.fetching import wire
 from headrace.fetching.arena import Arena
-from headrace.fetching.fetcher_main import Orders, StoreOrders
+from headrace.fetching.fetch_loop import StoreOrders
+from headrace.fetching.fetcher_main import Orders
 from headrace.fetching.wire import Arrived
-from headrace.observing.observer import Observer
 from headrace.ondevice.pixels.bundle import named
 from headrace.staging.composition import in_bulk, is_ours, speaks_of_encoded, speaks_of_rows
 from headrace.staging.stages import Stages, StandingDataset, is_own
@@ -90,12 +92,6 @@ class Rows:
         return index if self._indices is None else self._indices[index]
 
 
-class Brings(Protocol):
-    """A class whose objects make samples, of what lies in the arena where there is something."""
-
-    def __call__(self, dataset: Any, arena: Arena | None) -> "FetchedDataset": ...
-
-
 class FetchedDataset:
     """``dataset[index]``, of what lies in the arena where there is something."""
 
@@ -118,6 +114,9 @@ class FetchedDataset:
         """The places that were written for ``count`` samples: see ``Group.notes``."""
         return wire.read_places(body, count)
 
+    def begin(self) -> None:
+        """Do nothing."""
+
     def settle(self) -> None:
         """Do nothing: nothing is kept."""
 
@@ -132,3 +131,17 @@ class FetchedDataset:
         if self._stages is None:
             return named(index, self._rows.sample(index, row))
         return named(index, self._stages.run(index, self._rows.encoded(index, row), W.ENCODED))
+
+
+class FetchedMaking(Making):
+    """The orders by which a process makes samples of what lies in an arena."""
+
+    one_by_one = True
+
+    def __init__(self, arena: Arena, makes: type[FetchedDataset] = FetchedDataset) -> None:
+        """``makes``: the class of the maker."""
+        self.arena, self._makes = arena, makes
+
+    def plain(self, dataset: Any) -> Maker:
+        """The maker."""
+        return self._makes(dataset, self.arena)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from headrace.fetching import wire
 from headrace.fetching.arena import Arena
 from headrace.fetching.wire import MessageKind
+from headrace.sched.source import LOOK_SECONDS
 from headrace.store.interpreter import started
 
 _BOOT = "import sys; from headrace.fetching.fetcher_main import main; main(int(sys.argv[1]), int(sys.argv[2]))"
@@ -22,8 +23,6 @@ SILENT_SECONDS = 15.0
 """A fetcher that owes rows and shows no pulse for so long has hung. It shows one four times a second."""
 START_SECONDS = 60.0
 """So long one may take to show its first."""
-LOOK_SECONDS = 1.0
-"""Between two looks no more time than this counts: whoever looks may have been stopped, and the other with it."""
 
 
 class Pulse:
@@ -38,6 +37,7 @@ class Pulse:
         if count != self._count:
             self._count, self.silent = count, 0.0
         else:
+            # No more than one look: whoever looks may have been stopped, and the other with it.
             self.silent += min(now - self._looked, LOOK_SECONDS)
         self._looked = now
         return self.silent

@@ -10,10 +10,11 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe, get_worker_info
 
+from headrace.engine.iteration_state import new_number
 from headrace.engine.trainer.counters import LoaderCounters
 from headrace.integrations import transfers
-from headrace.observing.observer import Observer
-from headrace.observing.tracing import RunTrace, new_number
+from headrace.observing.tracing import RunTrace
+from headrace.observing.tracing_observer import TracingObserver
 from headrace.sched.hand import Delivered
 from headrace.staging.composition import in_bulk
 from headrace.trace import session
@@ -190,7 +191,7 @@ class _Init:
 class _Now:
     """The run, batch and observer of what this process is making."""
 
-    observer: Observer | None = None
+    observer: TracingObserver | None = None
     run = 0
     batch = -1
     iterable = False
@@ -242,7 +243,7 @@ def _install(dataset: Any, recording: Recording, run: int, *, batched: bool, wor
 
     ``run``: the epoch that begins; the number of each following one is by one higher.
     """
-    observer = _now.observer = Observer(dataset, recording, worker=worker)
+    observer = _now.observer = TracingObserver(dataset, recording, worker=worker)
     _now.iterable = isinstance(dataset, IterableDataset)
     epochs = count(run)
 

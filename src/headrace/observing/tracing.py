@@ -1,23 +1,18 @@
 """An epoch as the trainer sees it, written to the trace."""
 
-import os
 import time
 from collections.abc import Mapping
 
 from headrace.core.stats import Division
 from headrace.core.story import INCIDENTS
 from headrace.engine.trainer.counters import LoaderCounters
+from headrace.observing.tracing_observer import TracingObserver
 from headrace.sched.hand import Delivered
 from headrace.trace import format as F
 from headrace.trace.trace_file import Recording
 
 COUNTERS = ("lanes", "aside", "workers")
 EVENTS = {"hand_offs": "hand-off", "restarts": "death", "repeats": "repeat"}
-
-
-def new_number() -> int:
-    """A number no other run of any process has."""
-    return int.from_bytes(os.urandom(7), "little") | 1
 
 
 class RunTrace:
@@ -80,6 +75,10 @@ class RunTrace:
     def span(self, name: str, start: int, elapsed: int) -> None:
         """The device was at this for so long."""
         self._stream.span(name, start, elapsed)
+
+    def observer(self, dataset: object) -> TracingObserver:
+        """The observer of samples that the trainer makes itself."""
+        return TracingObserver(dataset, self.recording, run=self.number)
 
     def ended(self) -> None:
         self._tell(time.monotonic_ns())

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.core.errors import HeadraceError
+from headrace.core.options import TRACE_VARIABLE
 from headrace.running.orders import ProcessReport, RunOrders, reports
-from headrace.trace.session import VARIABLE
 
 
 class CannotRun(HeadraceError):
@@ -44,7 +44,7 @@ def run(program: Sequence[str], orders: RunOrders, trace: str | None, *, quiet: 
     """
     environment = orders.environment(os.environ)
     if trace is not None:
-        environment[VARIABLE] = str(Path(trace).absolute())
+        environment[TRACE_VARIABLE] = str(Path(trace).absolute())
     output = sys.stderr if quiet else None
     try:
         started = subprocess.Popen(program, env=environment, stdout=output)  # noqa: S603  (as asked)

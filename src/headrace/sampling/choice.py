@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset
 from headrace.blocks.deal import Rest
 from headrace.core.options import Ranks
 from headrace.sampling.arranged import in_shards, plain
-from headrace.sampling.planned import Part, PlannedSampler
+from headrace.sampling.planned import PlannedSampler, RankPart
 
 GLOBAL = "global"
 """What ``shuffle=`` takes to have every sample of shards read by itself."""
@@ -39,19 +39,19 @@ def planned(
     return PlannedSampler(dataset, arrange, memory=memory, generator=generator, part=part)
 
 
-def part_of(ranks: Ranks) -> Part:
+def part_of(ranks: Ranks) -> RankPart:
     """The part of this process: as given, as ``torch.distributed`` knows it, or as the launcher says."""
     rest = Rest(ranks.rest)
     if ranks.rank is not None and ranks.world is not None:
-        return Part(ranks.rank, ranks.world, rest, ranks.seed)
+        return RankPart(ranks.rank, ranks.world, rest, ranks.seed)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return Part(torch.distributed.get_rank(), torch.distributed.get_world_size(), rest, ranks.seed)
+        return RankPart(torch.distributed.get_rank(), torch.distributed.get_world_size(), rest, ranks.seed)
     told = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
     if not any(told):
-        return Part(0, 1, rest, ranks.seed)
+        return RankPart(0, 1, rest, ranks.seed)
     if not all(each.isascii() and each.isdecimal() for each in told) or int(told[0]) >= int(told[1]):
         raise ValueError(
             f"DataLoader(ranks=...): the launcher says RANK={told[0]!r} and WORLD_SIZE={told[1]!r}, and there is no "
             "such rank; give Ranks(rank=..., world=...)"
         )
-    return Part(int(told[0]), int(told[1]), rest, ranks.seed)
+    return RankPart(int(told[0]), int(told[1]), rest, ranks.seed)

@@ -5,10 +5,10 @@ from typing import Any
 
 from headrace.core.errors import StateMismatch
 from headrace.engine.ordering.saved import checked, pending, sealed
-from headrace.sampling.planned import Left, PlannedSampler
+from headrace.sampling.planned import Left
 
 
-def taken_up(sampler: PlannedSampler | None, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def taken_up(sampler: Any, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The state of this rank in the epoch that these states left. Raises ``StateMismatch``.
 
     What none of them delivered is delivered once, by one of the ranks that take them up; each of those is given the
@@ -45,7 +45,7 @@ def taken_up(sampler: PlannedSampler | None, states: Sequence[Mapping[str, Any]]
     return sealed({**kept, "yielded": 0, "pending": [], "order": fresh})
 
 
-def divided(sampler: PlannedSampler | None, state: dict[str, Any]) -> dict[str, Any]:
+def divided(sampler: Any, state: dict[str, Any]) -> dict[str, Any]:
     """The state for a loader that divides its epochs: another's part cannot be gone on from, and all of an epoch
     can.
 

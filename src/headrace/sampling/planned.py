@@ -21,7 +21,7 @@ MOST_BLOCKS = 1 << 18
 
 
 @dataclass(frozen=True)
-class Part:
+class RankPart:
     """The part of an epoch that one rank delivers. ``seed``: the same on all ranks."""
 
     rank: int = 0
@@ -57,7 +57,7 @@ class PlannedSampler(RandomSampler):
         memory: int,
         generator: torch.Generator | None = None,
         shuffle: bool = True,
-        part: Part | None = None,
+        part: RankPart | None = None,
     ) -> None:
         """``arrange`` is called when the first epoch begins. ``memory``: bytes of samples that a loader may hold."""
         super().__init__(data_source, generator=generator)
@@ -84,6 +84,11 @@ class PlannedSampler(RandomSampler):
         if self._arranged is None:
             self._arranged = self._arrange()
         return self._arranged
+
+    @property
+    def words(self) -> str:
+        """The order, as ``stats()`` says it."""
+        return self.arranged.words
 
     def set_epoch(self, epoch: int) -> None:
         """The next epoch is that one."""
@@ -144,7 +149,7 @@ class PlannedSampler(RandomSampler):
             left.append(resumed.rest().with_samples(np.setdiff1d(undelivered, resumed.again)))
         nothing = Remainder(Progression(plan.count, 1, plan.count))
         whole = union(plan, left, finished + len(pending) - 1) if left else nothing
-        mine, waiting = self._part or Part(), np.unique(np.concatenate(pending))
+        mine, waiting = self._part or RankPart(), np.unique(np.concatenate(pending))
         waiting = waiting[~whole.has(plan, waiting)]  # of a sample that was to be delivered twice, once is enough
         share = deal(plan, whole.with_samples(waiting), mine.world, mine.rest)[mine.rank]
         return {**parts[0].state, "of": self.identity, "left": share.encoded(plan), "before": 0, "yielded": 0}
@@ -172,7 +177,7 @@ class PlannedSampler(RandomSampler):
         """The facts that must be the same for a state to be gone on from; the last two may differ where states are
         taken up.
         """
-        part, layout = self._part or Part(), self.arranged.layout
+        part, layout = self._part or RankPart(), self.arranged.layout
         pool = 0 if layout.is_single else self._pool
         return [layout.total, layout.digest, self._shuffle, pool, [part.rank, part.world, part.rest.value]]
 
@@ -185,7 +190,7 @@ class PlannedSampler(RandomSampler):
 
     def _begun(self) -> "_Pass":
         """A pass as it begins: from a state, or at the beginning."""
-        part = self._part or Part()
+        part = self._part or RankPart()
         state = self._loaded
         if state is None:
             state = {"seed": self._drawn_seed(), "epoch": self.epoch if self._part else 0, "before": 0, "yielded": 0}

@@ -6,6 +6,9 @@ from typing import Any, Protocol
 
 from headrace.sched.hand import NotYet
 
+LOOK_SECONDS = 1.0
+"""A source that announces itself by a descriptor is looked at so often besides."""
+
 
 @dataclass(slots=True, eq=False)
 class Group:

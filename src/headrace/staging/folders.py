@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from headrace.cache.fingerprints.fingerprint import fingerprint
-from headrace.caching.images import picture
 from headrace.staging.composition import in_bulk
+from headrace.staging.opening import picture
 from headrace.staging.prefix import PipelineParts, apply, cut
 
 

@@ -15,10 +15,10 @@ from headrace.cache.fingerprints.code import title
 from headrace.cache.fingerprints.fingerprint import Held, Method, Reader, Remembered, fingerprint
 from headrace.cache.fingerprints.object_state import held
 from headrace.core.errors import CacheError
+from headrace.engine.members import part_of
 from headrace.staging.composition import STAGES, bypassed, has_stages, is_ours, refusal
 from headrace.staging.folders import Folder, folder_parts, folder_scopes, is_folder, is_like_a_folder
 from headrace.staging.lists import HOLDERS
-from headrace.staging.members import part_of
 
 HOW = (
     "give it three methods: `fetch(index)`, which returns what is stored (bytes, say), `decode(encoded)`, which always "

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from headrace.core.errors import ClientForked
 from headrace.core.options import Prefetch
 from headrace.store.background import Background, following
 from headrace.store.base import Fetched, LocalStore, RemoteStore, Row, Session, Store
@@ -53,13 +54,22 @@ class Blocking(Forwarded, LocalStore):
         super().close()
 
     def _open(self) -> "_HeldConnection":
-        self.prepare()
         background = Background()
         try:
-            return _HeldConnection(background, background.run(self._store.connect()))
+            return _HeldConnection(background, self._connected(background))
         except BaseException:
             background.close()
             raise
+
+    def _connected(self, background: Background) -> Session:
+        """A session, in a process of its own where the store's client does not work in this one."""
+        try:
+            self.prepare()
+            return background.run(self._store.connect())
+        except ClientForked:
+            from headrace.store.driver_process.driven_store import served  # noqa: PLC0415  (seldom needed)
+
+            return background.run(served(self._store))
 
 
 def blocking(store: Store) -> LocalStore:

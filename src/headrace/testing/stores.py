@@ -70,8 +70,6 @@ class Given:
     records: Sequence[Record]
     labels = LabelKind.INTEGER
     columns_kept: Sequence[str] = tuple(SCHEMA.columns)
-    survives_fork = True
-    """Whether a process forked from one that has read can read too. If not, it must say so at once."""
 
     def _missing(self) -> str:
         return "ffffffff-ffff-4fff-8fff-ffffffffffff"
@@ -186,10 +184,7 @@ class StoreConformance(Given):
         key = self.records[1].key
         with reader(self.store) as local:
             expected = bytes(local.get(key).payload)
-            if self.survives_fork:
-                in_child(lambda: _same(bytes(local.get(key).payload), expected))
-            else:
-                in_child(lambda: _refused(local, key))
+            in_child(lambda: _same(bytes(local.get(key).payload), expected))
             assert bytes(local.get(key).payload) == expected
 
     def test_closing_twice_is_closing_once_and_the_next_use_opens_again(self) -> None:
@@ -371,11 +366,6 @@ def in_child(check: Callable[[], None]) -> None:
             traceback.print_exc()
         os._exit(1)
     assert os.waitpid(pid, 0)[1] == 0, "the child failed; its traceback is on stderr"
-
-
-def _refused(local: LocalStore, key: str) -> None:
-    with raises(StoreError):
-        local.get(key)
 
 
 def _same(found: object, expected: object) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from headrace.core.errors import TraceError
+from headrace.core.options import TRACE_VARIABLE
 from headrace.trace.probe import Probe
 from headrace.trace.trace_file import Recording, record
 
-VARIABLE = "HEADRACE_TRACE"
 COUNTED = "HEADRACE_CALLGRIND"
 """How often each operation is counted in each process; only 'headrace trace hw --callgrind' sets it."""
 _around: list[Recording] = []
@@ -54,8 +54,8 @@ def recording(path: str | None) -> Recording | None:
         return record(path)
     if _around:
         return _around[-1]
-    named = os.environ.get(VARIABLE)
-    return record(checked(named, VARIABLE)) if named else None
+    named = os.environ.get(TRACE_VARIABLE)
+    return record(checked(named, TRACE_VARIABLE)) if named else None
 
 
 def count_instructions(probe: Probe, names: Sequence[str]) -> None:

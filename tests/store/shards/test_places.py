@@ -73,7 +73,6 @@ def tars_of(folder):
 
 class TestMdsInABucket(StoreConformance):
     columns_kept = ("dose", "who")
-    survives_fork = False
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -90,7 +89,6 @@ class TestMdsInABucket(StoreConformance):
 
 class TestTarsInABucket(StoreConformance):
     columns_kept = ("class", "age", "dose")
-    survives_fork = False
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -130,7 +128,6 @@ def parquet_of(folder):
 
 class TestParquetInABucket(StoreConformance):
     columns_kept = ("dose", "who")
-    survives_fork = False
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -184,7 +181,6 @@ def litdata_of(folder):
 
 class TestLitDataInABucket(StoreConformance):
     columns_kept = ("who", "dose")
-    survives_fork = False
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -201,7 +197,6 @@ class TestLitDataInABucket(StoreConformance):
 
 class TestFilesInABucket(StoreConformance):
     columns_kept = ("class",)
-    survives_fork = False
 
     @pytest.fixture(scope="class")
     @classmethod

@@ -4,17 +4,29 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from headrace.devices.accelerator import Accelerator
 from headrace.engine.memory.reservation import Extent, Reservation
 from headrace.sched.epochs.slots import SlotView
 
 Register = Callable[[int, int], None]
 """(address, size): page-lock this memory for a device."""
+
+
+class Pins(Protocol):
+    """Registers memory with a device, so that copies need no stop on the way."""
+
+    def register(self, address: int, size: int) -> None:
+        """Register this memory."""
+
+    def unregister(self, address: int) -> None:
+        """Take it back."""
+
+    def finish(self) -> None:
+        """Wait for all copies."""
 
 
 class Lease(weakref.ref[Any]):
@@ -150,7 +162,7 @@ class Slots:
 class Registrar:
     """Keeps the memory of slots registered with a device, page-locked for good; a slot that grew is registered anew."""
 
-    def __init__(self, device: Accelerator, slot_bytes: int) -> None:
+    def __init__(self, device: Pins, slot_bytes: int) -> None:
         """Start with nothing registered. ``slot_bytes``: of each, behind which the next one begins."""
         self._device, self._slot_bytes = device, slot_bytes
         self._registered: dict[int, int] = {}
@@ -196,7 +208,7 @@ class Registrar:
 class Slab:
     """A reservation with its slots, registered with a device if there is one."""
 
-    def __init__(self, limit: int, device: Accelerator | None, extent: Extent) -> None:
+    def __init__(self, limit: int, device: Pins | None, extent: Extent) -> None:
         """Reserves address space; memory is used as batches are written."""
         self.extent = extent
         self.memory = Reservation.of(extent)
@@ -211,7 +223,7 @@ class Slab:
             return None
         return torch.frombuffer(self.memory.map, dtype=torch.uint8, count=size, offset=offset)
 
-    def serves(self, device: Accelerator | None, extent: Extent) -> bool:
+    def serves(self, device: Pins | None, extent: Extent) -> bool:
         """True if the slab fits the work: memory registered with a device must not be taken for the user's own
         pinned memory.
         """

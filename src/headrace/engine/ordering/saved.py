@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from headrace.cache.backends.entry_word import Array
-from headrace.cache.entries.entry import Bytes
 from headrace.engine.ordering import indices
 from headrace.engine.ordering.random_sources import unpack_random
 from headrace.engine.ordering.state_signature import KINDS, length, mismatch
@@ -53,13 +52,13 @@ def is_over(state: Mapping[str, Any], index_sampler: Any) -> bool:
     return known is not None and int(state["yielded"]) >= known
 
 
-def bitmap(bits: Bytes) -> str:
+def bitmap(bits: NDArray[np.uint8]) -> str:
     """A set of indices, as ``np.packbits`` has it, as text: compressed."""
     packed = zlib.compress(bits, 1 if len(bits) < LARGE else 0)  # type: ignore[arg-type]  # an array is a buffer
     return str(binascii.b2a_base64(packed, newline=False), "ascii")  # by half of what ``base64`` takes
 
 
-def members_of(text: str, length: int) -> Array:
+def members_of(text: str, length: int) -> NDArray[np.int64]:
     """The set that ``bitmap`` made a text of; ``StateMismatch`` if it has others than those below ``length``."""
     try:
         unpacking = zlib.decompressobj()
@@ -67,7 +66,7 @@ def members_of(text: str, length: int) -> Array:
         packed = unpacking.decompress(base64.b64decode(text, validate=True), length // 8 + 2)
     except (binascii.Error, ValueError, zlib.error):
         raise mismatch("exchanged is not a set of samples") from None
-    found: Array = np.flatnonzero(np.unpackbits(np.frombuffer(packed, np.uint8)))
+    found: NDArray[np.int64] = np.flatnonzero(np.unpackbits(np.frombuffer(packed, np.uint8)))
     if not unpacking.eof or (len(found) and found[-1] >= length):
         raise mismatch("exchanged has samples that the dataset has not")
     return found

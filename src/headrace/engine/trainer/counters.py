@@ -10,13 +10,13 @@ from typing import Any
 
 from headrace.core.errors import TooManyErrors
 from headrace.core.options import OnError, Skip
-from headrace.core.stats import Changes, Counters, Failure, Operation, Stats
+from headrace.core.stats import NAMES, Changes, Counters, Failure, Operation, Stats
 from headrace.core.story import StoryLog
+from headrace.engine.members import told
 from headrace.engine.memory.reservation import Reservation
 from headrace.engine.worker import failure
 from headrace.plan import operation_costs as costs
 from headrace.sched.gauges import Gauges
-from headrace.staging.members import told
 
 HISTORY = 64
 """Changes of a value that are remembered."""
@@ -205,4 +205,4 @@ class _SampleNote(str):
 def _name(error: BaseException, sample: str) -> None:
     """Note which sample it was, in the place of another that the same exception was raised for before."""
     others = [note for note in getattr(error, "__notes__", ()) if type(note) is not _SampleNote]
-    error.__notes__ = [_SampleNote(f"headrace: {sample}"), *others]
+    error.__notes__ = [_SampleNote(f"{NAMES}{sample}"), *others]

@@ -11,7 +11,6 @@ from headrace.engine.trainer.counters import Errors, LoaderCounters
 from headrace.engine.trainer.delivery import Outcomes
 from headrace.engine.trainer.watch import Staffing, Watch
 from headrace.engine.trainer.writing import written
-from headrace.fetching.fetcher_process import LOOK_SECONDS
 from headrace.sched.epochs import oversight, trainer_commands
 from headrace.sched.epochs.book import Settled
 from headrace.sched.epochs.epoch import Epoch
@@ -19,7 +18,7 @@ from headrace.sched.epochs.epochmachine import EpochMachine
 from headrace.sched.epochs.publication import Batch
 from headrace.sched.hand import NOT_YET, Delivered, Hand, Hands
 from headrace.sched.resume import Resume
-from headrace.sched.source import Source
+from headrace.sched.source import LOOK_SECONDS, Source
 
 NO_SLOT_SECONDS = 0.02
 """Seconds between looks for memory while all of it is the user's, or a worker's that has not come back."""

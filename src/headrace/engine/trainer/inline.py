@@ -7,21 +7,19 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from itertools import repeat
-from operator import getitem
 from typing import Any
 
-from headrace.caching.staged import Staged
+from headrace.engine.members import bulk_of
+from headrace.engine.settings import Settings
 from headrace.engine.step import IterationStep
 from headrace.engine.trainer.counters import Errors
 from headrace.engine.worker import seeding
 from headrace.engine.worker.collation import COLLATION
 from headrace.engine.worker.fitting import LeftOut, fitted
-from headrace.fetching.fetched import FetchedDataset
-from headrace.fetching.fetcher_process import LOOK_SECONDS
-from headrace.observing.observer import Observer
+from headrace.engine.worker.maker import Making
+from headrace.engine.worker.observer import Observer
 from headrace.sched.hand import NOT_YET, Delivered, Hand, Hands, NotYet
-from headrace.sched.source import Group, Source
-from headrace.staging.members import bulk_of
+from headrace.sched.source import LOOK_SECONDS, Group, Source
 
 
 def collated(collate_fn: Callable[[Any], Any], samples: Any, observer: Observer | None, batch: Delivered) -> Any:
@@ -41,35 +39,34 @@ class InlineRun:
 
     def __init__(
         self,
-        dataset: Any,
-        collate_fn: Callable[[Any], Any],
+        settings: Settings,
+        making: Making,
         groups: Source,
         *,
-        batched: bool,
         seed: tuple[int, int] | None,
         errors: Errors,
         observer: Observer | None,
         step: IterationStep,
     ) -> None:
-        """``dataset``: or what makes its samples, where there is a cache, or where rows are brought.
-
-        ``seed``: (seed, epoch) for random numbers that belong to the sample; None leaves them to the process.
+        """``seed``: (seed, epoch) for random numbers that belong to the sample; None leaves them to the process.
         ``step``: in windows of which the user's code runs.
         """
         self._step = step
-        self._dataset, self._collate_fn, self._groups, self._batched = dataset, collate_fn, groups, batched
+        self._dataset, self._batched = settings.dataset, settings.batched
+        self._collate_fn, self._groups = settings.collate_fn, groups
         self._seed = seed
         self.errors = errors
         """The treatment of samples that fail."""
         self._observer, self._number = observer, -1
         self._group: Group | None = None  # that is being made, or was when a handler broke it off
         self.hands: Hands[Group] = deque()
-        self._placed = dataset if isinstance(dataset, Staged | FetchedDataset) else None
-        self._get: Callable[[Any], Any] = self._placed or partial(getitem, dataset)
-        self._bulk = bulk_of(dataset) if batched else None
+        self._maker = maker = making.here(self._dataset)
+        self._get: Callable[[Any], Any] = maker
+        self._bulk = bulk_of(self._dataset) if self._batched and not making.one_by_one else None
         if observer is not None:
+            maker.watched_by(observer)
             self._bulk = None if self._bulk is None else observer.bulk(self._bulk)
-            self._get = observer.samples(self._placed or observer.getter())
+            self._get = observer.samples(maker)
 
     def progress(self) -> dict[str, Any]:
         """The state needed to go on from here in another process."""
@@ -158,20 +155,17 @@ class InlineRun:
                 return [], []
         else:
             samples, made = [], []
-            if isinstance(self._placed, Staged):
-                self._placed.begin()
+            self._maker.begin()
             for index, place in zip(indices, group.made_of or repeat(None), strict=False):
                 try:
-                    if self._placed is not None:
-                        self._placed.place = place
+                    self._maker.place = place
                     samples.append(self._sample(self._get, index, index))
                     made.append(index)
                 except Exception as error:  # noqa: BLE001  (the user's dataset)
                     failed.append((index, error))
                     if not self.errors.skips:
                         return [], []
-            if self._placed is not None:
-                self._placed.settle()
+            self._maker.settle()
         return samples, made
 
     def _sample(self, get: Callable[[Any], Any], what: Any, seed: Any) -> Any:

@@ -10,8 +10,8 @@ from typing import Any
 from headrace.engine.step import IterationStep
 from headrace.engine.trainer.counters import Errors
 from headrace.engine.trainer.inline import collated
+from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stream import Stream
-from headrace.observing.observer import Observer
 from headrace.sched.hand import Delivered, Hand, Hands
 from headrace.sched.resume import Resume
 

@@ -14,7 +14,7 @@ from headrace.engine.worker import failure, seeding
 from headrace.engine.worker.fitting import fitted
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.memory import WorkerMemory
-from headrace.observing.observer import Observer
+from headrace.engine.worker.observer import Observer
 
 COLLATION = 1  # salt: collation's random numbers are not those of the batch's first sample
 Allocate = Callable[[torch.Size, torch.dtype], torch.Tensor | None]

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
+from headrace.engine.members import key_of, member
 from headrace.engine.worker import failure
-from headrace.staging.members import key_of, member
 
 
 class LeftOut(NamedTuple):

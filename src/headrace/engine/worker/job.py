@@ -4,12 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.caching.plans import Caching
 from headrace.engine.memory.lock import Bell, Lock, Mutex
 from headrace.engine.memory.reservation import Reservation
-from headrace.fetching.arena import Arena
+from headrace.engine.worker.maker import Making
+from headrace.engine.worker.observer import Observing
 from headrace.sched.resume import Resume
-from headrace.trace.trace_file import Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +39,10 @@ class Task:
     seed_samples: bool
     keep_partial: bool
     """Failures are skipped: what was made beside one stays in the batch."""
-    recording: Recording | None
-    """The trace, if there is one."""
-    arena: Arena | None
-    """Where rows lie that were brought over a network, if some are."""
-    brings: Callable[[Any, Arena | None], Any]
-    """Makes a ``FetchedDataset``, which makes samples of them."""
-    caching: Caching | None
-    """The cache, if there is one."""
+    making: Making
+    """What makes the samples."""
+    observing: Observing
+    """What looks at them."""
 
 
 @dataclass(frozen=True, slots=True)

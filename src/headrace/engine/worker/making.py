@@ -5,19 +5,18 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.caching.staged import Staged
+from headrace.engine.members import bulk_of
 from headrace.engine.worker import failure, seeding
 from headrace.engine.worker.collation import Collator
 from headrace.engine.worker.job import Job
+from headrace.engine.worker.maker import Maker
 from headrace.engine.worker.memory import WorkerMemory
+from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.placing import Placer, Run
-from headrace.fetching.fetched import FetchedDataset
-from headrace.observing.observer import Observer
 from headrace.sched.epochs.trainer_commands import GO_ON
 from headrace.sched.lanes import lanemachine as L
 from headrace.sched.lanes.lane_messages import TakeRule
 from headrace.sched.lanes.pace import Pace
-from headrace.staging.members import bulk_of
 
 
 class _Refused(Exception):
@@ -33,21 +32,18 @@ class SampleMaker:
         memory: WorkerMemory,
         observer: Observer,
         refusal: bytes | None,
-        brought: FetchedDataset | Staged,
+        maker: Maker,
     ) -> None:
-        """``refusal``: what every ticket fails with because the worker could not start properly.
-
-        ``brought``: what makes samples.
-        """
+        """``refusal``: what every ticket fails with because the worker could not start properly."""
         task = job.task
         self._memory, self._facts = memory, memory.facts
         self._observer, self._stream = observer, observer.stream
-        self._brought = brought
-        self._brought.watched_by(observer)
-        self._get = observer.samples(self._brought)
+        self._maker = maker
+        maker.watched_by(observer)
+        self._get = observer.samples(maker)
         self._standard, self._seed_samples = task.standard_collate, task.seed_samples
         self._where, self._refusal = f"in DataLoader worker process {job.lane}", refusal
-        singly = not task.batched or task.arena is not None or isinstance(brought, Staged)
+        singly = not task.batched or task.making.one_by_one
         bulk = None if singly else bulk_of(task.dataset)
         self._bulk = None if bulk is None else observer.bulk(bulk)
         rule = TakeRule.CHUNKS if task.standard_collate else TakeRule.WHOLE
@@ -58,7 +54,7 @@ class SampleMaker:
         self._placer = Placer(self._machine, memory, self._stream, self._where, standard=task.standard_collate)
         self._collator = Collator(job, memory, observer)
         self._indices: tuple[int, int, list[Any]] = (-1, -1, [])  # group, its serial, its indices
-        self._places: Sequence[Any] = []  # of the rows for them, where some were brought; plans, where there is a cache
+        self._places: Sequence[Any] = []  # the notes about them, where a source wrote some
         self._whole: tuple[Any, list[Any]] = ([], [])  # the samples of a batch made alone, and their indices
 
     def run(self) -> None:
@@ -96,7 +92,7 @@ class SampleMaker:
                 found = self._facts.indices(group, drawn.count)
             self._places = []
             if drawn.is_planned and self._refusal is None:
-                self._places = self._brought.reads(memory.bytes[blob + used :], drawn.count)
+                self._places = self._maker.reads(memory.bytes[blob + used :], drawn.count)
             self._indices = (group, drawn.serial, found)
         return self._indices[2]
 
@@ -129,7 +125,7 @@ class SampleMaker:
                 if self._seed_samples:
                     seeding.seed_sample(seed, epoch, indices[position])
                 index = indices[position]
-                self._brought.place = self._places[position] if self._places else None
+                self._maker.place = self._places[position] if self._places else None
                 samples.append(get(index) if self._bulk is None else self._bulk([index])[0])
             except failure.LEAVING:
                 raise
@@ -143,7 +139,7 @@ class SampleMaker:
             runs.append((first, samples))
         # One that was begun may have been taken away at that moment: the ledger says where what is ours ends.
         wanted = machine.made(end - start, failed, now - began, max(worst, now - last))
-        self._brought.settle()  # no sample is slow for it, nor at fault if the lane dies there
+        self._maker.settle()  # no sample is slow for it, nor at fault if the lane dies there
         if wanted < end:
             runs = [(first, samples[: wanted - first]) for first, samples in runs if first < wanted]
         self._placer.take(runs)
@@ -178,14 +174,14 @@ class SampleMaker:
                 machine.begin(position, time.monotonic_ns())
                 try:
                     index = indices[position]
-                    self._brought.place = self._places[position] if self._places else None
+                    self._maker.place = self._places[position] if self._places else None
                     samples.append(self._attempt(self._get, index, group, index))
                     made.append(position)
                 except failure.LEAVING:
                     raise
                 except BaseException as error:  # noqa: BLE001  (as above)
                     failed.append((position, self._filing(group, error)))
-        self._brought.settle()
+        self._maker.settle()
         elapsed = time.monotonic_ns() - began
         in_rows = self._bulk is not None and self._standard and len(samples) == count
         if in_rows:

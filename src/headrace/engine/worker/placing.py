@@ -10,9 +10,9 @@ from headrace.engine.memory import pickled
 from headrace.engine.memory.layout import Layout
 from headrace.engine.worker import failure
 from headrace.engine.worker.memory import WorkerMemory
+from headrace.engine.worker.observer import SampleRecords
 from headrace.sched.lanes.lane_messages import RowSpan
 from headrace.sched.lanes.lanemachine import LaneMachine, WriteRows
-from headrace.trace.trace_stream import TraceStream
 
 Run = tuple[int, Sequence[Any]]
 """Samples of consecutive positions, and the first of these."""
@@ -22,7 +22,7 @@ class Placer:
     """The samples that one worker has made and not handed over yet."""
 
     def __init__(
-        self, machine: LaneMachine, memory: WorkerMemory, stream: TraceStream | None, where: str, *, standard: bool
+        self, machine: LaneMachine, memory: WorkerMemory, stream: SampleRecords | None, where: str, *, standard: bool
     ) -> None:
         """``standard``: samples with a layout go into rows. ``where``: says which worker could not send one."""
         self._machine, self._memory, self._stream, self._where = machine, memory, stream, where

@@ -9,8 +9,8 @@ from headrace.engine.worker import failure, generators
 from headrace.engine.worker.collation import Collator
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.memory import WorkerMemory
+from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stream import Stream
-from headrace.observing.observer import Observer
 from headrace.sched.epochs.streams import StreamBatch
 from headrace.sched.lanes.lanemachine import RING, STOP
 from headrace.sched.lanes.streamlane import MakeNext

@@ -13,18 +13,13 @@ import numpy as np
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
-from headrace.caching.counts import Counter
-from headrace.caching.staged import Staged
-from headrace.core.errors import CacheError
+from headrace.core.errors import HeadraceError
 from headrace.engine.worker import collation, failure, generators, signals
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.making import SampleMaker
 from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.seeding import seed_worker
 from headrace.engine.worker.streaming import StreamMaker
-from headrace.fetching.fetched import FetchedDataset
-from headrace.observing.observer import Observer
-from headrace.staging import stages
 
 BLOCK = 16 << 20
 """Twice this is kept free: a chunk of samples that take a millisecond and half a megabyte each is a third of it."""
@@ -49,27 +44,26 @@ def main(job: Job) -> None:
     memory.facts.initialize()
     collation.install(memory.allocate, memory.locate)
     seeds = generators.SeedWatch()
-    told = stages.unasked(task.dataset) if task.caching is not None and task.worker_init_fn is not None else None
+    seen = None if task.worker_init_fn is None else task.making.look(task.dataset)
     refusal = _refusal(job, task.worker_init_fn)
     if task.worker_init_fn is not None and task.seed_samples and seeds.seeded():
         task = replace(task, seed_samples=False)  # the user has seeded this worker: its samples draw from that
         job = replace(job, task=task)
-    brought: FetchedDataset | Staged
-    if task.caching is None or (refusal := refusal or _changed(job, told)) is not None:
-        brought = task.brings(task.dataset, task.arena)
-    else:
-        brought = Staged(task.dataset, task.caching, Counter.of_worker(task.caching.counts, job.lane), arena=task.arena)
-        if job.late:
-            brought.stay_away()
-    observer = Observer(task.dataset, task.recording, memory)  # after worker_init_fn, which may set the transforms
-    maker: StreamMaker | SampleMaker
+    maker = task.making.plain(task.dataset)
+    if refusal is None:
+        try:
+            maker = task.making.maker(task.dataset, job.lane, seen, late=job.late)
+        except HeadraceError as error:
+            refusal = failure.pack(error, f"in DataLoader worker process {job.lane}", fatal=True)
+    observer = task.observing.observer(task.dataset, memory)  # after worker_init_fn, which may set the transforms
+    loop: StreamMaker | SampleMaker
     if task.iterable:
-        maker = StreamMaker(job, memory, observer, refusal)
+        loop = StreamMaker(job, memory, observer, refusal)
     else:
-        maker = SampleMaker(job, memory, observer, refusal, brought)
+        loop = SampleMaker(job, memory, observer, refusal, maker)
     # Last: whoever is kept waiting until here is told that this worker is starting, or in worker_init_fn.
     memory.facts.work()
-    maker.run()
+    loop.run()
 
 
 def set_name(name: str) -> None:
@@ -88,25 +82,6 @@ def _refusal(job: Job, init: Callable[[int], Any] | None) -> bytes | None:
     except BaseException as error:  # noqa: BLE001  (the user's function; raised again in the training process)
         return failure.pack(error, f"in DataLoader worker process {job.lane}", fatal=True)
     return None
-
-
-def _changed(job: Job, told: str | None) -> bytes | None:
-    """The packed error that says why this worker must not use the cache: ``worker_init_fn`` made another dataset of
-    the one it was told of.
-    """
-    if told is None:
-        return None
-    error = CacheError(
-        "worker_init_fn changes what the dataset's samples are, and with cache= all workers must agree about that: "
-        "change the dataset before it is given to the loader"
-    )
-    try:
-        stages.check_staged(job.task.dataset)
-        if stages.unasked(job.task.dataset) == told:
-            return None
-    except CacheError as refused:
-        error = refused
-    return failure.pack(error, f"in DataLoader worker process {job.lane}", fatal=True)
 
 
 def _keep_heap() -> None:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from headrace.caching.images import picture
 from headrace.core.errors import DeviceUnavailable
+from headrace.staging.opening import picture
 
 log = logging.getLogger("headrace.device")
 Together = Callable[[list[torch.Tensor]], list[torch.Tensor]]

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset, Subset
 
-from headrace.caching.images import dimensions, plain_jpeg
 from headrace.core.errors import NotOnDevice
 from headrace.engine.worker import collation
 from headrace.ondevice.pixels import view as V
@@ -21,6 +20,7 @@ from headrace.ondevice.pixels.recipe import OTHERWISE, Recipe, recipe
 from headrace.staging.composition import bypassed, composed, has_stages, refusal, speaks_of_pixels
 from headrace.staging.folders import is_folder, opens
 from headrace.staging.lists import HOLDERS
+from headrace.staging.opening import dimensions, plain_jpeg
 from headrace.staging.prefix import cut
 from headrace.staging.stages import Noted, Scopes, Stages, StandingDataset, staged
 from headrace.store.pictures import decoded

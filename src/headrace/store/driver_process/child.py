@@ -14,7 +14,10 @@ from typing import Any
 
 from headrace.core.errors import StoreError
 from headrace.store import disposable
+from headrace.store.base import Row
 from headrace.store.channel import Channel
+from headrace.store.driver_process.driven_store import ServedStore
+from headrace.store.shards.formats import PreparedStore
 
 LOOK_SECONDS = 1.0
 HUNG_SECONDS = 30.0
@@ -70,12 +73,15 @@ class _Calls:
     async def _answer(self, number: int, message: Any) -> None:
         if number == 0:
             try:
-                self._store = pickle.loads(message).direct()  # noqa: S301  (from the process that started this one)
+                store = pickle.loads(message)  # noqa: S301  (from the process that started this one)
+                self._store = store.direct() if isinstance(store, ServedStore) else store
             except Exception as error:  # noqa: BLE001  (raised by every call)
                 self._refused = error
             return
         try:
             answer = await self._called(*message)
+            if isinstance(answer, Row):
+                answer = answer._replace(payload=bytes(answer.payload))  # a view cannot be sent
         except StoreError as error:
             answer = error
         except Exception as error:  # noqa: BLE001  (raised again where the call was made)
@@ -86,6 +92,8 @@ class _Calls:
         if self._refused is not None:
             raise self._refused
         if name == "connect":
+            if isinstance(self._store, PreparedStore):
+                await asyncio.to_thread(self._store.prepare)
             self._opened = await self._store.connect()
             return self._opened.connections()
         if name == "writer":

@@ -57,7 +57,7 @@ class ServedStore(RemoteStore, PartialCatalogue, RemovingStore):
         if disposable.here():
             session: Session = await self.direct().connect()
             return session
-        return ServedSession(await _opened(self, "connect"))
+        return await served(self)
 
     def keys(self) -> list[str]:
         return self._listing([]).values["key"]
@@ -105,7 +105,12 @@ class ServedStore(RemoteStore, PartialCatalogue, RemovingStore):
             return await process.call(name, *arguments)
 
 
-async def _opened(store: ServedStore, opening: str) -> DriverProcess:
+async def served(store: RemoteStore) -> Session:
+    """A session in a process of its own."""
+    return ServedSession(await _opened(store, "connect"))
+
+
+async def _opened(store: RemoteStore, opening: str) -> DriverProcess:
     process = DriverProcess(store, opening)
     await process.call(None)
     return process

@@ -110,7 +110,7 @@ _CLASSES = {
     "manifest": "Manifest",
     "tars": "Tars",
     "huggingface": "Saved",
-    "dataset": "MapDataset",
+    "map_dataset": "MapDataset",
 }
 """By module, which is imported when it is needed."""
 
@@ -128,7 +128,7 @@ def _kind(text: str) -> tuple[str, str]:
     if path.is_file() or (path.suffix == ".tar" and not {"{", "*"}.isdisjoint(text)):
         return _of_file(path, text)
     if rest and scheme.replace(".", "_").isidentifier():
-        return "dataset", text
+        return "map_dataset", text
     is_there(path)  # where that cannot be seen, its error says why
     raise IngestError(
         f"{text}: there is no such folder or file; a source is a folder, a CSV or Parquet manifest, WebDataset tars, "

@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
-from headrace.core.errors import BadStoreUrl, MissingDriver, StoreError, StoreRefused, StoreUnavailable
+from headrace.core.errors import BadStoreUrl, ClientForked, MissingDriver, StoreError, StoreRefused, StoreUnavailable
 from headrace.store.owned import Owned
-from headrace.store.shards.shard import DamagedShard, Listed
+from headrace.store.shards.shard import DamagedShard, Listed, check_small
 from headrace.store.url import StoreUrl
 
 try:
@@ -88,6 +88,15 @@ class Bucket:
             return _listed(await obstore.head_async(self._held.get(), path))
         return None
 
+    async def content(self, path: str, most: int) -> tuple[Listed, bytes] | None:
+        """State and bytes of a small object; None where there is none. Raises ``DamagedShard`` where it is larger."""
+        with self._telling(), suppress(*NOT_THERE):
+            found = await obstore.get_async(self._held.get(), path)
+            listed = _listed(found.meta)
+            check_small(listed, most)
+            return listed, bytes(await found.bytes_async())
+        return None
+
     async def read(self, path: str, begin: int, end: int, etag: str) -> memoryview:
         """A piece of an object that is still in the state ``etag``; of any state where that is empty.
 
@@ -155,7 +164,7 @@ class Bucket:
 
     def _make(self) -> Any:
         if _used and os.getpid() not in _used:
-            raise StoreRefused.at(
+            raise ClientForked.at(
                 self._name,
                 "the S3 client was used before this process was forked, and does not work here; "
                 "start processes with 'spawn' or 'forkserver', or read from the store only in them",

@@ -26,8 +26,8 @@ class KnownFormat(NamedTuple):
 FORMATS: Mapping[str, KnownFormat] = {
     "mds": KnownFormat("mds:MdsFormat", ("data", "label", "split", "streams")),
     "litdata": KnownFormat("litdata:LitDataFormat", ("data", "label", "block")),
-    "files": KnownFormat("files:FilesFormat", ("labels", "extensions")),
-    "parquet": KnownFormat("parquet:ParquetFormat", ("data", "label"), (".parquet",)),
+    "files": KnownFormat("plain_objects:FilesFormat", ("labels", "extensions")),
+    "parquet": KnownFormat("parquet_shards:ParquetFormat", ("data", "label"), (".parquet",)),
     "wds": KnownFormat("webdataset:TarFormat", ("data", "label", "index"), (".tar", ".json")),
 }
 PLACES = ("s3", "gs", "az", "https", "http", "file")

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.core.errors import TraceError
+from headrace.core.options import TRACE_VARIABLE
 from headrace.trace.hardware.perf import PerfSampler
 from headrace.trace.hardware.profile import beside
-from headrace.trace.session import VARIABLE
 from headrace.trace.trace_file import ANNOUNCED
 
 EMPTY_S = 0.05
@@ -56,7 +56,7 @@ def plain(
 ) -> ProgramRun:
     """Run the command, without samples if there is no ``sampler``. Raises ``TraceError`` where it cannot be started."""
     with tempfile.NamedTemporaryFile("r", prefix="headrace-traces-") as announced:
-        told = {VARIABLE: str(trace), ANNOUNCED: announced.name, **(variables or {})}
+        told = {TRACE_VARIABLE: str(trace), ANNOUNCED: announced.name, **(variables or {})}
         began = time.monotonic()
         with started(command, told, output, sampler.as_before if sampler else None) as program, _undisturbed():
             if sampler is not None:

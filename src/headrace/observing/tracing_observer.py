@@ -2,20 +2,18 @@
 
 import sys
 import time
-from array import array
 from collections.abc import Callable, Iterator
-from functools import partial
-from operator import getitem
 from typing import Any
 
 import numpy as np
 import torch
 
+from headrace.engine.members import key_of
 from headrace.engine.worker.memory import WorkerMemory
+from headrace.engine.worker.observer import TELL_NS, Get, Observer
 from headrace.observing.operations import Operations
 from headrace.observing.run_queue import queued_ns
 from headrace.plan import operation_costs
-from headrace.staging.members import key_of
 from headrace.staging.stages import Noted, Stages
 from headrace.staging.watching import Undo
 from headrace.trace import format as F
@@ -24,20 +22,19 @@ from headrace.trace.session import count_instructions
 from headrace.trace.trace_file import Recording
 from headrace.trace.trace_stream import TraceStream
 
-Get = Callable[[Any], Any]
 CPU_WORTH_NS = 20_000
 """While samples take less, they wait for nothing, and reading the CPU clock twice would cost a tenth of them."""
-TELL_NS = 100_000_000
-"""The account is for people to look at: it need not be newer than this, nor how long there was no core."""
 
 
-class Observer:
-    """Looks at every sample of one process, without changing any. ``stream``: where it is recorded, if it is."""
+class TracingObserver(Observer):
+    """Records every sample of one process."""
+
+    stream: TraceStream
 
     def __init__(
         self,
         dataset: Any,
-        recording: Recording | None,
+        recording: Recording,
         memory: WorkerMemory | None = None,
         *,
         worker: int = -1,
@@ -47,58 +44,46 @@ class Observer:
 
         ``run``: what all samples are of, where several runs share a process.
         """
-        self._run, self._dataset = run, dataset
+        self._operations = Operations(dataset)
+        names = self._operations.names
+        super().__init__(dataset, memory, len(names))
+        self._run = run
         self._facts = None if memory is None else memory.facts
         lane = worker if memory is None else memory.number
         self.probe = Probe(None if memory is None else memory.facts.operation)
-        self.stream: TraceStream | None = None
-        self.repeated = False
-        """Whether the next sample is made again, after a death."""
+        self.stream = recording.stream()
+        self.stream.describe(F.STREAM_TEXT, {"role": "main" if lane < 0 else "worker", "lane": lane})
+        heads = self.stream.operations(names)
+        count_instructions(self.probe, names)
+        self._undo: Undo = self._operations.install(self.probe, heads)
         self._queues = lane >= 0
         """Whether it is told how long this thread had no core: the trainer's own waits for much else."""
-        self._operations: Operations | None = None
-        self.undo: Undo = lambda: None
-        """Look no more."""
-        if recording is not None:
-            self._operations = Operations(dataset)
-            names = self._operations.names
-            self.stream = recording.stream()
-            self.stream.describe(F.STREAM_TEXT, {"role": "main" if lane < 0 else "worker", "lane": lane})
-            heads = self.stream.operations(names)
-            count_instructions(self.probe, names)
-            self.undo = self._operations.install(self.probe, heads)
         self._retries = 0
-        self.tier = 0
-        """The form in which a cache had the sample being made."""
-        self._pending: list[int] = self.probe.marks if recording is None else []
-        known = 0 if self._operations is None else len(self._operations.names)
-        self._shared = None if memory is None else memory.facts.account(known)
-        self._account = [] if self._shared is None else self._shared.tolist()
-        self._told, self._news = time.monotonic_ns(), False
+
+    def undo(self) -> None:
+        """Look no more."""
+        self._undo()
 
     def getter(self) -> Get:
         """``dataset[index]``, whose stages are seen."""
-        return partial(getitem, self._dataset) if self._operations is None else self._operations.getter()
+        return self._operations.getter()
 
     def stages(self) -> Stages | None:
-        """The dataset's, seen; None where it is not made of stages, or nobody looks."""
-        return None if self._operations is None else self._operations.stages()
+        """The dataset's stages, seen; None where it is not made of stages."""
+        return self._operations.stages()
 
     @property
     def noted(self) -> Noted | None:
-        """The function that looks at a dataset's stages, if anybody does."""
-        return None if self._operations is None else self._operations.noted
+        """The function that looks at a dataset's stages."""
+        return self._operations.noted
 
     def samples(self, get: Get) -> Get:
         """``get``, noted."""
-        return get if self.stream is None else self._recorded(get, self.stream)
+        return self._recorded(get, self.stream)
 
     def bulk(self, get: Get) -> Get:
         """``get``, which makes several samples in one call; the call's time is shared out evenly."""
-        stream = self.stream
-        if stream is None:
-            return get
-        probe, marks, due = self.probe, self.probe.marks, 0
+        stream, probe, marks, due = self.stream, self.probe, self.probe.marks, 0
 
         def noted(indices: list[Any]) -> Any:
             nonlocal due
@@ -128,8 +113,6 @@ class Observer:
 
     def items(self) -> Callable[[Iterator[Any]], Any]:
         """``next``, noted; items are numbered as they come."""
-        if self.stream is None:
-            return next
         number, iterator = -1, iter(())
         recorded = self._recorded(lambda _: next(iterator), self.stream)
 
@@ -142,37 +125,20 @@ class Observer:
 
     def collated(self, batch: int, samples: int, start: int) -> None:
         """The last ``samples`` became a batch in this process, which began at ``start`` and is done."""
-        if self.stream is not None:
-            elapsed = time.monotonic_ns() - start
-            self.stream.rows(batch, 0, samples, start, 0)
-            self.stream.collate(batch, samples, start, elapsed)
+        elapsed = time.monotonic_ns() - start
+        self.stream.rows(batch, 0, samples, start, 0)
+        self.stream.collate(batch, samples, start, elapsed)
 
     def brought(self, size: int, retries: int, began: int, took: int) -> None:
         """The sample being made comes from ``size`` bytes that were asked for over a network at ``began``."""
         self.probe.bytes_in += size
         self._retries = retries
-        if self.stream is not None:
-            self.stream.span(F.NETWORK, began, took)
+        self.stream.span(F.NETWORK, began, took)
 
-    def tell(self, samples: int, size: int) -> None:
-        """Note that so many samples of about that many bytes were made; the account is brought up to date now and
-        then.
-        """
-        account, pending = self._account, self._pending
-        if size:  # of the first sample it is not known yet
-            operation_costs.count(account, 0, size, samples)
+    def _count(self, pending: list[int]) -> None:
         for at in range(0, len(pending), 2):
-            operation_costs.count(account, pending[at + 1] >> F.TAG_SHIFT, pending[at] & F.LENGTH)
+            operation_costs.count(self._account, pending[at + 1] >> F.TAG_SHIFT, pending[at] & F.LENGTH)
         pending.clear()
-        self._news = True
-        if time.monotonic_ns() - self._told > TELL_NS:
-            self.settle()
-
-    def settle(self) -> None:
-        """Bring the account up to date, for others to see."""
-        if self._news and self._shared is not None:
-            self._shared[:] = array("q", self._account)
-            self._told, self._news = time.monotonic_ns(), False
 
     def _recorded(self, get: Get, stream: TraceStream) -> Get:
         probe, marks, facts, pending, run = self.probe, self.probe.marks, self._facts, self._pending, self._run
@@ -224,7 +190,6 @@ class Observer:
 
     def _named(self, index: Any, flags: int) -> tuple[int, list[int]]:
         """Flags and marks of a slow sample, with its key where it has one."""
-        assert self.stream is not None
         marks = self.probe.marks
         key = key_of(self._dataset, index) if type(index) is int and 0 <= index < F.NO_INDEX else None
         return (flags, marks) if key is None else self.stream.keyed(key, flags, marks)

@@ -1,0 +1,37 @@
+"""The part of other hosts in an iteration: some of its samples are made there."""
+
+from typing import Any
+
+from headrace.engine.iteration_state import IterationState
+from headrace.engine.worker.maker import Making
+from headrace.fetching.fetch_part import FetchersOfLoader, FetchPart
+from headrace.fetching.fetched import FetchedMaking
+from headrace.remote.plug import RayHosts
+from headrace.sched.source import Source
+
+
+class RemotePart(FetchPart):
+    """See ``Part``."""
+
+    def __init__(self, state: IterationState, kept: FetchersOfLoader, hosts: RayHosts) -> None:
+        """``hosts``: the loader's, over its iterations."""
+        super().__init__(state, kept)
+        self._hosts = hosts
+
+    def source(self, source: Source, seeds: tuple[int, int], saved: dict[str, Any] | None) -> Source:
+        """The groups, some of them made on other hosts."""
+        settings = self._settings
+        told = settings.dataset, settings.worker_init_fn, settings.workers, settings.batch_size or 1
+        fetcher = self._fetching(lambda: self._hosts.orders(*told))
+        displacement = settings.scheduling.max_displacement or 0
+        return self._hosts.groups(source, fetcher, self._state.counters, seeds, settings.arrangement, displacement)
+
+    def making(self, making: Making) -> Making:
+        """See ``Part``."""
+        return making if self._fetcher is None else FetchedMaking(self._fetcher.arena, self._hosts.brings)
+
+    def count(self) -> None:
+        """See ``Part``."""
+        super().count()
+        if self._fetcher is not None:
+            self._hosts.count(self._fetcher, self._state.counters)
