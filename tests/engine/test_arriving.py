@@ -3,13 +3,17 @@
 import pytest
 
 from headrace.cache.backends.entry_word import DECODED, LOOK
-from headrace.caching.plans import Plan
+from headrace.caching.plans import CachePlace, Plan
 from headrace.engine.trainer.counters import LoaderCounters
 from headrace.fetching.arriving import ArrivingGroups
 from headrace.fetching.wire import NUMBER_LABEL, Arrived
 from headrace.remote.supply import Crowd, RemoteGroups
 from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.testing.sources import ScriptedSource, SourceContract
+
+
+def named(index, form):
+    return f"{index} {form}"
 
 
 class OneGroup(ScriptedSource):
@@ -22,7 +26,7 @@ class OneGroup(ScriptedSource):
     def next(self):
         group = super().next()
         if group is not None:
-            group.made_of = [(plan, None) for plan in self._plans]
+            group.made_of = [CachePlace(plan) for plan in self._plans]
         return group
 
 
@@ -60,7 +64,7 @@ class Bringing(Notes):
     def __init__(self):
         super().__init__()
         self.numbered, self.owed, self.held = 0, {}, {}
-        there = {"lanes": 4, "unit": 1, "made": 0.0, "size": 1, "trip": 0.0}
+        there = {"lanes": 4, "unit": 1, "made": 0.0, "size": 1, "trip": 0.0, "nodes": {}, "carried": False}
         self.facts = {"remote": there | {"refused": "", "news": [], "gone": ""}}
 
     def number(self, count):
@@ -117,7 +121,7 @@ class TestRemote(TestArriving):
     def source(self, request):
         self.fetcher = Bringing()
         crowd = Crowd(1 << 20, workers=1)
-        return RemoteGroups(ScriptedSource(ITEMS), self.fetcher, str, request.param, 0, crowd, LoaderCounters())
+        return RemoteGroups(ScriptedSource(ITEMS), self.fetcher, named, request.param, 0, crowd, LoaderCounters())
 
     def test_some_are_made_elsewhere(self, source, indices):
         groups = self._rest(source)
