@@ -101,9 +101,11 @@ test: ready  ## check and run every test but those for soak
 	wait $$checks; checks=$$?; cat $(VENV)/checks.log; exit $$((tests | checks))
 
 MINUTES ?= 60
+SHOTS ?= 10
 soak: ready  ## every case, opcode and example that test leaves out, for so long: make soak MINUTES=60
 	@$(MAKE) --silent --no-print-directory $(SPARK) $(JAX)
 	$(PYTEST) --soak --minutes $(MINUTES) $(ARGS)
+	nice $(BIN)/python -m tests.stress.signals --minutes $(SHOTS)
 
 wheel: setup  ## build dist/headrace-*.whl for this machine: the package and its native part, for every Python it runs on
 	$(BIN)/uv build --quiet --wheel --out-dir dist

@@ -2,7 +2,10 @@
 
 One loop in a process of its own. Bytes wait half a round trip in each direction. ``window``: bytes on the way to the
 client and not acknowledged, at most, on one connection, as TCP has it; ``rate``: bytes a second to the client, on one
-connection; ``line``: on all of them together. Not modelled: slow start, loss, the handshake.
+connection; ``line``: on all of them together. ``fresh``: a new connection costs a round trip before its first byte, and
+its window begins at ten segments and grows by what is acknowledged, as TCP's slow start does. ``late``: so large a part
+of what clients send waits ``late_s`` longer; where one message is one request, those are its late answers. Loss is not
+modelled.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import heapq
 import itertools
 import mmap
 import multiprocessing
+import os
+import random
 import selectors
 import socket
 import time
@@ -25,6 +30,9 @@ HOLD = 64 << 20
 """Bytes that one connection holds where it has no window."""
 BIN_S, BINS = 0.1, 6000
 CONNECTIONS, RECEIVED = 0, 1
+FIRST_WINDOW, LAST_WINDOW = 14_600, 4 << 20
+"""Bytes on the way on a new connection, ten segments, and where its growth ends."""
+BACKLOG = 4096
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,9 @@ class Link:
     """Seconds."""
     window: int | None = None
     rate: float | None = None
+    fresh: bool = False
+    late: float = 0.0
+    late_s: float = 2.0
 
 
 class Proxy:
@@ -47,14 +58,17 @@ class Proxy:
         special: Mapping[int, Link] | None = None,
         *,
         line: float | None = None,
+        core: int | None = None,
     ) -> None:
-        """The first connection to arrive is number 0. ``line``: bytes a second to all clients; None: no limit."""
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        """The first connection to arrive is number 0. ``line``: bytes a second to all clients; None: no limit.
+        ``core``: where it runs.
+        """
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
         self.port: int = self._listener.getsockname()[1]
         self._shared = mmap.mmap(-1, 8 * (2 + BINS))
         self._counts = memoryview(self._shared).cast("q")
         self._began = time.monotonic()
-        relay = (self._listener, upstream, link, dict(special or {}), line, self._counts, self._began)
+        relay = (core, self._listener, upstream, link, dict(special or {}), line, self._counts, self._began)
         self._process = multiprocessing.get_context("fork").Process(target=_serve, args=relay, daemon=True)
 
     def __enter__(self) -> Self:
@@ -90,7 +104,9 @@ class Proxy:
         return [self._counts[2 + index] / BIN_S for index in range(first, min(last, BINS))]
 
 
-def _serve(*relay: Any) -> None:
+def _serve(core: int | None, *relay: Any) -> None:
+    if core is not None:
+        os.sched_setaffinity(0, [core])
     with contextlib.suppress(KeyboardInterrupt):
         Relay(*relay).run()
 
@@ -110,10 +126,12 @@ class Way:
     """When the line has room for the next byte."""
     back: Way | None = None
     ended: bool = False
+    window: int | None = None
+    """Bytes that may be on the way now; None: no limit but ``HOLD``."""
 
     @property
     def full(self) -> bool:
-        return self.out >= (self.link.window or HOLD)
+        return self.out >= (self.window or HOLD)
 
 
 class Relay:
@@ -138,6 +156,7 @@ class Relay:
         self._writes: dict[socket.socket, Way] = {}
         self._due: list[tuple[float, int, Way]] = []
         self._order = itertools.count()
+        self._draw = random.Random(0)
 
     def run(self) -> None:
         """Until it is killed."""
@@ -165,7 +184,9 @@ class Relay:
         link = self._special.get(self._counts[CONNECTIONS], self._link)
         self._counts[CONNECTIONS] += 1
         up = Way(client, server, replace(link, window=None, rate=None), down=False)
-        down = Way(server, client, link, down=True, back=up)
+        down = Way(server, client, link, down=True, back=up, window=FIRST_WINDOW if link.fresh else link.window)
+        if link.fresh:  # its first word waits for the handshake
+            up.free = time.monotonic() + link.round_trip
         up.back = down
         for way in (up, down):
             way.source.setblocking(False)
@@ -195,6 +216,9 @@ class Relay:
                 self._counts[index] += len(data)
         way.free = max(now, way.free) + (len(data) / way.link.rate if way.link.rate else 0.0)
         due = way.free + way.link.round_trip / 2
+        if not way.down and way.link.late and self._draw.random() < way.link.late:
+            way.free += way.link.late_s
+            due += way.link.late_s
         if way.down and self._line:
             self._free = max(now, self._free) + len(data) / self._line
             due = max(due, self._free + way.link.round_trip / 2)
@@ -210,6 +234,8 @@ class Relay:
         """Bytes to be read at once: a millisecond of a line that all share, so that they take turns."""
         if way.link.rate:
             return SLOW_CHUNK
+        if way.link.fresh and way.window is not None:
+            return min(CHUNK, way.window - way.out)
         return CHUNK if not self._line else max(SLOW_CHUNK, min(CHUNK, int(self._line / 1000)))
 
     def _send(self, way: Way) -> None:
@@ -225,7 +251,7 @@ class Relay:
                 self._close(way)
                 return
             back = now + way.link.round_trip / 2
-            if way.link.window and way.link.round_trip:
+            if way.window and way.link.round_trip:
                 way.unacknowledged.append((back, sent))
                 heapq.heappush(self._due, (back, next(self._order), way))
             else:
@@ -235,7 +261,10 @@ class Relay:
             else:
                 way.held[0] = due, data[sent:]
         while way.unacknowledged and way.unacknowledged[0][0] <= now:
-            way.out -= way.unacknowledged.popleft()[1]
+            acknowledged = way.unacknowledged.popleft()[1]
+            way.out -= acknowledged
+            if way.link.fresh and way.window is not None:
+                way.window = min(LAST_WINDOW, way.window + acknowledged)
         if way.ended and not way.held:
             self._close(way)
             return

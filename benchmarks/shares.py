@@ -60,7 +60,7 @@ SHARES: Mapping[str, Share] = {
     "network": Share(3.8, cases=("distance", "start")),
     "cluster": Share(2.0),
     "remote": Share(0.4, cases=("CPU per sample",), short=True),
-    "streaming": Share(4.5, cases=("reading, 150 ms", "subset, 150 ms")),
+    "streaming": Share(4.5, cases=("100 KB, 150 ms", "10 KB, 20 ms")),
 }
 """In the order in which they run."""
 ABOUT_GPUS = frozenset({"gpu", "delivery", "busy", "resnet", "on_device"})

@@ -1,7 +1,8 @@
 """Other libraries that stream samples from an object server, run by an interpreter of their own.
 
-``python streamers.py write FOLDER SAMPLES SIZE`` makes the shards of each, ``... read JSON`` reads one epoch and prints
-when each batch came. They need other versions of numpy than headrace does, so nothing here imports headrace or the rest
+``python streamers.py write FOLDER SAMPLES SIZE TIMES`` makes the shards of each, ``... read JSON`` reads one epoch and
+prints when each batch came. They need other versions of numpy than headrace does, so nothing here imports headrace or
+the rest
 of the benchmarks, and nobody there imports this.
 """
 
@@ -19,15 +20,13 @@ from pathlib import Path
 from typing import Any
 
 SHARD = 64 << 20
-LEAST_SHARDS = 4
-"""So many must fit, says the first."""
-LIBRARIES = ("MosaicML Streaming", "LitData", "WebDataset")
-OTHERWISE = ("MosaicML Streaming, py1e", "MosaicML Streaming, a quarter kept")
-"""The first with its default shuffle, in blocks; and uniform again, on a disk that holds a quarter of the shards."""
 
 
-def write(folder: Path, samples: int, size: int) -> None:
-    """The same samples for all three, in shards of 64 MiB, which is the default of the first two."""
+def write(folder: Path, samples: int, size: int, times: int) -> None:
+    """The same samples for all three, in shards of 64 MiB, which is the default of the first two.
+
+    ``times``: so often they lie there, the others by other names for the same files.
+    """
     import webdataset
     from litdata.streaming.writer import BinaryWriter
     from streaming import MDSWriter
@@ -49,10 +48,31 @@ def write(folder: Path, samples: int, size: int) -> None:
     with webdataset.ShardWriter(str(folder / "wds" / "%06d.tar"), maxsize=SHARD, maxcount=1 << 30, verbose=0) as tars:
         for number, data in payloads():
             tars.write({"__key__": f"{number:08d}", "bin": data, "cls": number})
+    _repeat(folder / "mds", "shards", lambda shard: shard["raw_data"], "basename", times)
+    _repeat(folder / "lit", "chunks", lambda chunk: chunk, "filename", times)
+    first = sorted((folder / "wds").glob("*.tar"))
+    for number in range(len(first), times * len(first)):
+        os.link(first[number % len(first)], folder / "wds" / f"{number:06d}.tar")
 
 
-def read(told: dict[str, Any]) -> list[tuple[float, int]]:
-    """One epoch: when it began, and when each batch came with how many bytes, until ``seconds`` are over.
+def _repeat(folder: Path, what: str, place: Any, name: str, times: int) -> None:
+    """List all shards of an index again, by other names of the same length."""
+    index = json.loads((folder / "index.json").read_text())
+    first = index[what]
+    for number in range(len(first), times * len(first)):
+        again = json.loads(json.dumps(first[number % len(first)]))
+        file = place(again)
+        stem, _, kind = file[name].rpartition(".")
+        before = folder / file[name]
+        file[name] = f"{stem}-{number:05d}.{kind}"
+        os.link(before, folder / file[name])
+        index[what].append(again)
+    (folder / "index.json").write_text(json.dumps(index))
+
+
+def read(told: dict[str, Any]) -> list[tuple[float, int, float]]:
+    """One epoch: when it began, and when each batch came, with how many bytes, and how long it was waited for, until
+    ``seconds`` are over.
 
     It begins when the dataset is opened, with everything imported.
     """
@@ -64,23 +84,23 @@ def read(told: dict[str, Any]) -> list[tuple[float, int]]:
         AWS_ENDPOINT_URL=told["endpoint"],
         S3_ENDPOINT_URL=told["endpoint"],
     )
-    library = told["library"].split(",")[0]
     modules, opened = {
         "MosaicML Streaming": (("streaming", "boto3"), _mosaic),
         "LitData": (("litdata", "obstore"), _lit),
         "WebDataset": (("webdataset", "boto3"), _webdataset),
-    }[library]
+    }[told["library"]]
     for module in ("torch.utils.data", *modules):
         importlib.import_module(module)
     try:
-        began = time.monotonic()
-        coming = [(began, 0)]
+        began = asked = time.monotonic()
+        coming = [(began, 0, 0.0)]
         loader = opened(told, str(local))
         for sizes in loader:
-            coming.append((time.monotonic(), int(sizes.sum())))
-            if coming[-1][0] - began > told["seconds"]:
+            now = time.monotonic()
+            coming.append((now, int(sizes.sum()), now - asked))
+            if now - began > told["seconds"]:
                 break
-            time.sleep(told["step"])
+            asked = time.monotonic()
         return coming
     finally:
         shutil.rmtree(local, ignore_errors=True)
@@ -93,20 +113,16 @@ def _sizes(batch: list[dict[str, Any]]) -> Any:
 
 
 def _mosaic(told: dict[str, Any], local: str) -> Any:
-    """With its uniform shuffle, if not told otherwise; shards are kept on disk, as they would be."""
+    """With its default shuffle; shards are kept on disk, as they would be."""
     from streaming import StreamingDataset
     from torch.utils.data import DataLoader, Subset
 
-    sizes = [shard.stat().st_size for shard in Path(told["folder"], "mds").glob("*.mds")]
-    is_small = told["library"].endswith("kept")
     dataset = StreamingDataset(
         remote=f"s3://{told['bucket']}/{told['prefix']}/mds",
         local=local,
         shuffle=True,
-        shuffle_algo="py1e" if told["library"].endswith("py1e") else "naive",
         batch_size=told["batch"],
         num_canonical_nodes=1,
-        cache_limit=max(sum(sizes) // 4, LEAST_SHARDS * max(sizes)) if is_small else None,
     )
     options = {"num_workers": told["workers"], "collate_fn": _sizes}
     if told["every"] == 1:
@@ -160,6 +176,6 @@ def _webdataset(told: dict[str, Any], _: str) -> Any:
 
 if __name__ == "__main__":
     if sys.argv[1] == "write":
-        write(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+        write(Path(sys.argv[2]), *map(int, sys.argv[3:6]))
     else:
         print(json.dumps(read(json.loads(sys.argv[2]))))

@@ -1,147 +1,371 @@
-"""The first epoch over a distance: headrace, and the libraries that stream shards from an object server.
+"""The first epoch over shards in a bucket: headrace, and the libraries that stream shards from an object server.
 
-Samples of 100 kB, each read once, in batches of 32, from servers on this machine behind one relay
-(`benchmarks/proxy.py`): Cassandra (headrace), and VersityGW, an S3 server over a folder (the others). headrace: two
-workers, one fetcher, eight connections, every sample drawn at random from all of them, nothing kept on disk. MosaicML
-Streaming: eight workers, its uniform shuffle ("naive"), shards of 64 MiB, an empty local folder that may hold them all.
-LitData: eight workers; it shuffles chunks of 64 MiB and samples within them. WebDataset: eight workers, read by curl;
-it shuffles shards of 64 MiB and samples in a buffer of a thousand, which is no uniform shuffle. The clock starts before
-a dataset is opened, with everything imported: the index, workers and connections are part of the first batch. One that
-takes longer than 20 seconds is left there. "Training" does nothing for 20 ms after each batch: of the ideal is the
-share of batches that came in the time that steps alone would have taken. Gaps are those between batches after the
-first, steps included. Reading at 150 ms is measured twice, the rest once.
+The bucket is a folder behind VersityGW, an S3 server, on this machine; between it and each reader is a relay with a
+round trip (`benchmarks/proxy.py`). Each reads the shards that its own writer made, of 64 MiB and 1 GB in all, which lie
+there several times under other names where more is to be read. The server keeps connections open for all but MosaicML
+Streaming, whose runs against such a server hang or fail half of the time. Everybody reads all samples once, in random
+order, keeps nothing from one run to the next, and has the lengths of the payloads for samples, so that nothing but the
+reading costs. headrace: two workers, 1 GB of memory, completion order, where nothing else is said. The others: eight
+workers. MosaicML Streaming shuffles with its default, py1e; WebDataset is read by curl, shuffles shards, and samples in
+a buffer of a thousand in each worker; LitData shuffles chunks, and samples within each. How random these orders are
+says the experiment shuffle.
 
-Bounded: data that no disk holds. Beside the above, MosaicML Streaming with its default shuffle (py1e), which follows
-the shards where there are many, and with the uniform one and room for a quarter of the shards, which it fetches again
-when they are needed again. Subset: every tenth sample, as a split or a filter chooses them: rows are fetched one by
-one, shards whole.
+The clock starts before a dataset is opened, with everything imported: the index, workers and connections are part of
+the first batch. CPU is that of the reader's processes, without relay and server. One that takes longer than its time
+is left there. Waits are those for a batch after the first, while the reader keeps a pace. "New connections": each pays
+a round trip for its handshake, and its window begins at ten segments (MosaicML Streaming gave no batch there within two
+minutes, and is left out). "Late answers": one request in a hundred takes
+two seconds more, and a batch is taken every 30 ms, in sampler order. "Without an index": tars whose headers nobody has
+read before, beside the same a second time. "One cache": three jobs with a shared cache that begin together; of one
+job's are the bytes that the server sent, over those of a job by itself.
 
-The others need other versions of what headrace needs, so they have an environment of their own (`make bench-peers`).
+Where a machine has four cores or more, a reader has two of them for itself, its relay one, and its servers one; where
+it has more, several run at once, each with cores of its own. Else all share what there is. The others need versions of
+what headrace needs that are not ours, so they have an environment of their own (`make bench-peers`).
 """
 
 from __future__ import annotations
 
+import fcntl
+import importlib
 import itertools
 import json
+import os
 import shutil
 import statistics
 import subprocess
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import servers
+import headrace
 from benchmarks.clock import shared
-from benchmarks.measure import Figures, Meter, disturbance, interleaved, isolated
-from benchmarks.network import BATCH, SIZE, WINDOW, Reading, prepare, read
+from benchmarks.measure import Figures, Isolated, Meter, Runs, disturbance, interleaved
 from benchmarks.proxy import Link, Proxy
 from benchmarks.report import Check, Report, Table
 from benchmarks.scope import LeftOut, Scope
-from benchmarks.streamers import LIBRARIES, OTHERWISE
+from headrace.store import open_store
 from tests.services import HOME, Unavailable, versitygw
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ROOT / ".venv-peers" / "bin" / "python"
 PEERS = (PYTHON, "-P", ROOT / "benchmarks" / "streamers.py")
 """-P: this folder has modules with names of theirs."""
-SAMPLES, WORKERS, SECONDS, STEP, TENFOLD = 10_000, 8, 20.0, 0.02, 10.0
-TENTH = 10
-FOLDER = HOME / "data" / "versitygw" / "objects" / versitygw.BUCKET / "peers"
-READ, TRAIN, BOUNDED, SUBSET = "reading", "training", "bounded", "subset"
-CASES = (
-    *(f"{kind}, {distance} ms" for kind in (READ, TRAIN) for distance in (0, 20, 150)),
-    *(f"{READ}, {distance} ms, window" for distance in (0, 20, 150)),
-    *(f"{kind}, 150 ms" for kind in (BOUNDED, SUBSET)),
+FOLDER = HOME / "data" / "versitygw" / "objects" / versitygw.BUCKET
+IMPORTED = (
+    "loader",
+    "dataset",
+    "cache.cache_options",
+    "store.shards.remote_shards",
+    "store.shards.urls",
+    "store.objects",
 )
+IMPORTED += ("store.shards.mds", "store.shards.webdataset", "store.shards.npy")
+MEMORY = 1 << 30
+FAR, NEAR = Link(0.15), Link(0.02)
+MOSAIC, WEBDATASET, LITDATA = "MosaicML Streaming", "WebDataset", "LitData"
+OURS, TARS = "headrace", "headrace, tars"
+ORDERED, UNKNOWN, CACHED = "headrace, sampler order", "headrace, tars without an index", "headrace, three jobs"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is read, over which link, and by whom."""
+
+    size: int
+    link: Link
+    arms: tuple[str, ...]
+    gigabytes: int = 5
+    every: int = 1
+    pace: float = 0.0
+    """Seconds between batches that the reader takes, at least."""
+    seconds: float = 20.0
+
+    @property
+    def batch(self) -> int:
+        """Samples in one: 3.2 MB, within reason."""
+        return max(8, min(256, 3_200_000 // self.size))
+
+    @property
+    def written(self) -> tuple[int, int]:
+        """Samples that are written, and how often they lie there."""
+        return 1_000_000_000 // self.size, self.gigabytes
+
+
+CASES: Mapping[str, Case] = {
+    "100 KB, 150 ms": Case(100_000, FAR, (OURS, WEBDATASET, MOSAIC, LITDATA)),
+    "100 KB, 20 ms": Case(100_000, NEAR, (OURS, WEBDATASET, MOSAIC)),
+    "10 KB, 150 ms": Case(10_000, FAR, (OURS, WEBDATASET, MOSAIC), gigabytes=2),
+    "10 KB, 20 ms": Case(10_000, NEAR, (OURS, WEBDATASET, MOSAIC), gigabytes=2),
+    "100 KB, 150 ms, every tenth sample": Case(100_000, FAR, (OURS, MOSAIC), every=10),
+    "256 KB, 150 ms, every tenth sample": Case(256_000, FAR, (OURS,), gigabytes=2, every=10),
+    "100 KB, 150 ms, new connections": Case(100_000, replace(FAR, fresh=True), (OURS, WEBDATASET)),
+    "100 KB, 150 ms, late answers": Case(
+        100_000, replace(FAR, late=0.01), (ORDERED,), gigabytes=1, pace=0.03, seconds=30.0
+    ),
+    "100 KB, 150 ms, without an index": Case(100_000, FAR, (UNKNOWN, TARS), gigabytes=1),
+    "100 KB, 20 ms, one cache": Case(100_000, NEAR, (OURS, CACHED), gigabytes=1),
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A set of cores with servers of its own, for one run at a time; None: wherever there is room."""
+
+    lock: Path
+    reader: frozenset[int] | None = None
+    relay: int | None = None
+    server: frozenset[int] | None = None
+    ports: tuple[int, int] = (0, 0)
+    """Of the server that closes its connections, and of the one that keeps them."""
+
+
+CORES = 4
+"""Of a place: two for the reader, one for the relay, one for the servers."""
+
+
+def divided(folder: Path) -> list[Place]:
+    """This process's cores, in as many places as there are cores for."""
+    here = sorted(os.sched_getaffinity(0))
+    if len(here) < CORES:
+        return [Place(folder / "0")]
+    sets = [here[first : first + CORES] for first in range(0, len(here) - CORES + 1, CORES)]
+    return [
+        Place(folder / str(number), frozenset(cores[:2]), cores[2], frozenset(cores[3:]))
+        for number, cores in enumerate(sets)
+    ]
+
+
+@contextmanager
+def occupied(places: Sequence[Place]) -> Iterator[Place]:
+    """A place where nobody else is; there are as many as runs at once."""
+    with ExitStack() as stack:
+        for place in places:
+            file = stack.enter_context(place.lock.open("w"))
+            with suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield place
+                return
+        raise RuntimeError("more runs at once than places")
 
 
 def run(report: Report, scope: Scope) -> None:
     """Start both servers, then the cases; None where they cannot be had, or nobody to compare with."""
-    samples = 1000 if scope.quick else SAMPLES
     if not PYTHON.exists():
         raise LeftOut("the libraries to compare with are not there; make bench-peers installs them")
-    try:
-        objects = versitygw.start()
-    except Unavailable as reason:
-        raise LeftOut(f"no S3 server here: {reason}") from None
-    try:
-        written(samples, scope.say)
-        with servers.node(scope.say) as port:
-            isolated(partial(prepare, port, 1.0 if scope.quick else 8.0), limit=300)
-            for name in shared(scope.chosen(CASES)):
-                repeats = 1 if scope.quick or not name.startswith(f"{READ}, 150 ms") else 2
-                case(report, name, (port, objects.ports["s3"]), samples, repeats, scope.say)
-    finally:
-        objects.stop()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-places-")))
+        try:
+            places = [started(place, stack) for place in divided(folder)]
+        except Unavailable as reason:
+            raise LeftOut(f"no S3 server here: {reason}") from None
+        if places[0].reader is not None:
+            report.notes.append(
+                f"up to {len(places)} runs at once, each reader with two cores of its own, its relay and its servers "
+                "with one each"
+            )
+        for name in shared(scope.chosen(list(CASES))):
+            case = CASES[name] if not scope.quick else replace(CASES[name], gigabytes=1, seconds=5.0)
+            written(case, scope.say)
+            conducted(report, name, case, places, 1 if scope.quick else 3, scope.say)
 
 
-def written(samples: int, say: Callable[[str], None]) -> None:
+def started(place: Place, stack: ExitStack) -> Place:
+    """The place with its servers, which end with the stack."""
+    ports = []
+    for keep_alive in (False, True):
+        name = f"versitygw-{place.lock.name}-{'keeping' if keep_alive else 'closing'}"
+        server = versitygw.start(name, keep_alive=keep_alive, cores=place.server)
+        stack.callback(server.stop)
+        ports.append(server.ports["s3"])
+    return replace(place, ports=(ports[0], ports[1]))
+
+
+def prefix(case: Case) -> str:
+    """Where its shards lie."""
+    return f"{case.size}-{case.gigabytes}"
+
+
+def written(case: Case, say: Callable[[str], None]) -> None:
     """The shards, as the libraries' own writers make them, in the folder that the server serves; made once."""
-    done = FOLDER / f"{samples}.done"
+    folder = FOLDER / prefix(case)
+    done = folder.with_suffix(".done")
     if done.exists():
         return
-    say(f"{samples} samples of {SIZE // 1000} kB as shards")
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir(parents=True)
-    command = [*PEERS, "write", FOLDER, str(samples), str(SIZE)]
+    samples, times = case.written
+    say(f"{samples} samples of {case.size // 1000} kB as shards, {times} times")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    command = [*PEERS, "write", folder, str(samples), str(case.size), str(times)]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     done.touch()
 
 
-def case(
-    report: Report, name: str, ports: tuple[int, int], samples: int, repeats: int, say: Callable[[str], None]
+def conducted(
+    report: Report, name: str, case: Case, places: Sequence[Place], repeats: int, say: Callable[[str], None]
 ) -> None:
     """All contenders over one link."""
-    kind, distance, *window = name.split(", ")
-    link = Link(float(distance.split()[0]) / 1e3, WINDOW if window else None)
-    step, every = STEP if kind == TRAIN else 0.0, TENTH if kind == SUBSET else 1
-    ours = Reading(link=link, samples=samples // every, epochs=1, seconds=SECONDS, step=step)
-    arms: dict[str, Callable[[], Figures]] = {
-        "headrace, completion order": partial(own, ours, ports[0]),
-        "headrace, sampler order": partial(own, replace(ours, in_order=True), ports[0]),
-    }
-    libraries = {BOUNDED: (LIBRARIES[0], *OTHERWISE), SUBSET: LIBRARIES[:1]}.get(kind, LIBRARIES)
-    arms |= {library: partial(peer, library, link, step, every, ports[1]) for library in libraries}
-    results = interleaved(arms, repeats=repeats, say=say, limit=120)
-    columns = ["", "MB/s", "first batch s", "gap P50 ms", "gap P99 ms", "CPU s/GB", "MB sent / MB read"]
-    table = Table(f"{name}: the first epoch", [*columns, *(["of the ideal %"] if step else [])])
-    for library, runs in results.items():
-        ideal = [100 * runs.median("rate") / (BATCH * SIZE / STEP / 1e6)] if step else []
-        table.add(library, *(runs.median(key) for key in ("rate", "start", "p50", "p99", "cpu", "sent")), *ideal)
-    rates = {library: runs.median("rate") for library, runs in results.items()}
-    if kind != TRAIN and link.round_trip == 0.15:
-        for other in (library for library in rates if library.startswith(LIBRARIES[0])):
-            times = rates["headrace, completion order"] / rates[other]
-            report.checks.append(Check(f"{name}: headrace over {other}", times, TENFOLD, False, "x"))
-    report.add(name, table, results)
+    measured = {CACHED: sharing, **dict.fromkeys((OURS, ORDERED, TARS, UNKNOWN), own)}
+    arms = {arm: partial(measured.get(arm, peer), arm, case, places) for arm in case.arms}
+    results = interleaved(arms, repeats=repeats, say=say, limit=120, at_once=len(places))
+    columns: list[tuple[str, Any]] = [
+        ("MB/s", "rate"),
+        ("least to most", lambda runs: runs.spread("rate")),
+        ("first batch s", "start"),
+        ("wait P50 ms", "p50"),
+        ("wait P99 ms", "p99"),
+        ("CPU s/GB", "cpu"),
+        ("MB sent / MB read", "sent"),
+    ]
+    report.add(name, Table.of(f"{name}: the first epoch", "", columns, results), results)
+    report.checks += checks(name, results)
     report.notes.append(f"{name}: {disturbance(results)}")
+    for runs in results.values():
+        for figures in runs.figures:
+            figures.pop("coming", None)
 
 
-def own(reading: Reading, port: int) -> Figures:
+def checks(name: str, results: Mapping[str, Runs]) -> list[Check]:
+    """What this case is held against."""
+
+    def of(arm: str, key: str) -> float:
+        return results[arm].median(key) if arm in results else float("nan")
+
+    found = []
+    if OURS in results:
+        rate = of(OURS, "rate")
+        goals = {WEBDATASET: 1.3, MOSAIC: 5.0 if "tenth" in name else 2.4 if name.startswith("100 KB") else 1.3}
+        for other, goal in goals.items():
+            if other in results:
+                found.append(Check(f"{name}: over {other}", rate / of(other, "rate"), goal, False, "x"))
+        if "tenth" not in name and "cache" not in name:
+            found.append(Check(f"{name}: bytes sent", of(OURS, "sent"), 1.02, True, "x"))
+            found.append(Check(f"{name}: CPU", of(OURS, "cpu"), 1.5, True, "s/GB"))
+        if name.startswith("100 KB, 150 ms"):
+            found.append(Check(f"{name}: first batch", of(OURS, "start"), 0.8, True, "s"))
+        if name.startswith("256 KB"):
+            found.append(Check(f"{name}: bytes sent", of(OURS, "sent"), 1.1, True, "x"))
+    if ORDERED in results:
+        found.append(Check(f"{name}: P99 wait", of(ORDERED, "p99"), 5.0, True, "ms"))
+        found.append(Check(f"{name}: bytes sent", of(ORDERED, "sent"), 1.02, True, "x"))
+    if UNKNOWN in results:
+        found.append(Check(f"{name}: of the rate with one", of(UNKNOWN, "rate") / of(TARS, "rate"), 0.7, False, "x"))
+    if CACHED in results:
+        found.append(Check(f"{name}: bytes of one job's", of(CACHED, "sent") / of(OURS, "sent"), 1.2, True, "x"))
+    return found
+
+
+def own(arm: str, case: Case, places: Sequence[Place]) -> Figures:
     """headrace's first epoch."""
-    figures = read(reading, port)
-    sent = figures["sent"] / sum(size for _, size in figures["coming"])
-    return {**told(figures["coming"]), "cpu": figures["cpu"], "others": figures["others"], "sent": sent}
+    kind = "wds" if arm in (TARS, UNKNOWN) else "mds"
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-index-") as folder,
+        occupied(places) as place,
+        Proxy(("127.0.0.1", place.ports[True]), case.link, core=place.relay) as proxy,
+    ):
+        _prepared(place)
+        where = url(case, kind, proxy.port, folder)
+        if arm == TARS:
+            Isolated(partial(_indexed, where)).result()
+        sent, relayed = proxy.sent, proxy.cpu
+        with Meter() as meter:
+            coming = epoch(arm, case, where)
+            relayed = proxy.cpu - relayed
+        return _figures(coming, meter.cpu - relayed, meter.others, proxy.sent - sent)
 
 
-def peer(library: str, link: Link, step: float, every: int, port: int) -> Figures:
+def _indexed(place: str) -> Figures:
+    """Headers of tars are read, and kept."""
+    store = open_store(place)
+    return {"samples": len(store.keys())}
+
+
+def url(case: Case, kind: str, port: int, folder: str) -> str:
+    """A store's. ``folder``: where the headers of tars are kept."""
+    who = f"{versitygw.KEY_ID}:{versitygw.SECRET}"
+    place = f"{kind}+s3://{who}@{versitygw.BUCKET}/{prefix(case)}/{kind}?endpoint=http://127.0.0.1:{port}"
+    return f"{place}&index={folder}/index" if kind == "wds" else place
+
+
+def epoch(arm: str, case: Case, place: str, cache: headrace.Cache | None = None) -> list[tuple[float, int, float]]:
+    """When it began, and when each batch came, with how many bytes, and how long the reader waited for it."""
+    loading = headrace.Loading(prefetch=headrace.Prefetch(memory=MEMORY))
+    began = time.monotonic()
+    coming, due = [(began, 0, 0.0)], 0.0
+    dataset: Any = headrace.StoreDataset(place, decode=len)
+    if case.every > 1:
+        dataset = headrace.StoreDataset(place, dataset.keys[:: case.every], decode=len)
+    loader = headrace.DataLoader(
+        dataset,
+        case.batch,
+        shuffle=True,
+        num_workers=2,
+        in_order=arm == ORDERED,
+        loading=loading,
+        cache=cache,
+    )
+    with loader:
+        asked = time.monotonic()
+        for sizes, *_ in loader:
+            now = time.monotonic()
+            coming.append((now, int(sizes.sum()), now - asked))
+            if now - began > case.seconds:
+                break
+            if case.pace:
+                due = max(due, now) + case.pace
+                time.sleep(max(0.0, due - time.monotonic()))
+            asked = time.monotonic()
+    return coming
+
+
+def sharing(_: str, case: Case, places: Sequence[Place]) -> Figures:
+    """Three jobs at once, with one cache that has room for everything."""
+    name = f"shm://streaming-{os.getpid()}"
+    with (
+        occupied(places) as place,
+        Proxy(("127.0.0.1", place.ports[True]), case.link, core=place.relay) as proxy,
+    ):
+        _prepared(place)
+        where = url(case, "mds", proxy.port, "")
+        with Meter() as meter:
+            jobs = [Isolated(partial(_job, case, where, name), limit=100) for _ in range(3)]
+            comings = [job.result()["coming"] for job in jobs]
+            relayed = proxy.cpu
+        found = _figures(comings[0], 0.0, meter.others, proxy.sent)
+        total = sum(size for coming in comings for _, size, _ in coming)
+        began = min(coming[0][0] for coming in comings)
+        rate = total / (max(coming[-1][0] for coming in comings) - began) / 1e6
+        return {**found, "rate": rate, "cpu": 1e9 * (meter.cpu - relayed) / total}
+
+
+def _job(case: Case, place: str, name: str) -> Figures:
+    return {"coming": epoch(CACHED, case, place, headrace.Cache(name, size=2 * case.gigabytes << 30))}
+
+
+def peer(library: str, case: Case, places: Sequence[Place]) -> Figures:
     """Another library's, in its own environment."""
-    with Proxy(("127.0.0.1", port), link) as proxy:
+    with (
+        occupied(places) as place,
+        Proxy(("127.0.0.1", place.ports[library != MOSAIC]), case.link, core=place.relay) as proxy,
+    ):
+        _prepared(place)
         what = {
             "library": library,
             "endpoint": f"http://127.0.0.1:{proxy.port}",
             "key": versitygw.KEY_ID,
             "secret": versitygw.SECRET,
             "bucket": versitygw.BUCKET,
-            "prefix": FOLDER.name,
-            "folder": str(FOLDER),
-            "batch": BATCH,
-            "workers": WORKERS,
-            "seconds": SECONDS,
-            "step": step,
-            "every": every,
+            "prefix": prefix(case),
+            "folder": str(FOLDER / prefix(case)),
+            "batch": case.batch,
+            "workers": 8,
+            "seconds": case.seconds / 2 if library == LITDATA else case.seconds,
+            "every": case.every,
         }
         command = [*PEERS, "read", json.dumps(what)]
         with Meter() as meter:
@@ -149,20 +373,30 @@ def peer(library: str, link: Link, step: float, every: int, port: int) -> Figure
             relayed, sent = proxy.cpu, proxy.sent
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["no word"])[-1])
-    coming = json.loads(done.stdout.splitlines()[-1])
-    total = sum(size for _, size in coming)
-    cpu = 1e9 * (meter.cpu - relayed) / total
-    return {**told(coming), "cpu": cpu, "others": meter.others, "sent": sent / total}
+    return _figures(json.loads(done.stdout.splitlines()[-1]), meter.cpu - relayed, meter.others, sent)
 
 
-def told(coming: Sequence[tuple[float, int]]) -> dict[str, Any]:
-    """MB/s from the beginning to the last batch, and how the batches came."""
-    times = [moment for moment, _ in coming]
-    gaps = sorted(after - before for before, after in itertools.pairwise(times[1:])) or [float("nan")]
+def _prepared(place: Place) -> None:
+    """Everything is imported, and all that this process starts from now on has the reader's cores."""
+    for module in IMPORTED:
+        importlib.import_module(f"headrace.{module}")
+    if place.reader is not None:
+        os.sched_setaffinity(0, place.reader)
+
+
+def _figures(coming: Sequence[tuple[float, int, float]], cpu: float, others: float, sent: int) -> dict[str, Any]:
+    """MB/s from the beginning to the last batch, how the batches came, and what that cost."""
+    times = [moment for moment, _, _ in coming]
+    waits = sorted(wait for _, _, wait in itertools.islice(coming, 2, None)) or [float("nan")]
+    total = sum(size for _, size, _ in coming)
     return {
-        "rate": sum(size for _, size in coming) / (times[-1] - times[0]) / 1e6,
+        "rate": total / (times[-1] - times[0]) / 1e6,
         "start": times[1] - times[0],
-        "p50": statistics.median(gaps) * 1e3,
-        "p99": gaps[min(len(gaps) - 1, int(0.99 * len(gaps)))] * 1e3,
+        "p50": statistics.median(waits) * 1e3,
+        "p99": waits[min(len(waits) - 1, int(0.99 * len(waits)))] * 1e3,
+        "cpu": 1e9 * cpu / total,
+        "others": others,
+        "sent": sent / total,
         "batches": len(coming) - 1,
+        "coming": coming,
     }

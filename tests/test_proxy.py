@@ -64,6 +64,7 @@ PAYLOAD = bytes(range(256)) * 4096
         (Link(0.05, window=len(PAYLOAD) // 4), 0.2),  # three more round trips for what the window keeps back
         (Link(0.02, rate=4 * len(PAYLOAD)), 0.27),
         (Link(0.02, window=1 << 16, rate=8 * len(PAYLOAD)), 0.14),
+        (Link(0.02, late=1.0, late_s=0.2), 0.22),
     ],
 )
 def test_all_arrives_and_not_too_early(link, least):
@@ -74,6 +75,22 @@ def test_all_arrives_and_not_too_early(link, least):
                 assert found == PAYLOAD
                 assert took >= 0.9 * least
         assert proxy.connections == 1
+
+
+def test_a_new_connection_is_slow_until_it_was_used():
+    """A handshake, then windows of 14.6 KB, twice as much each: seven of them carry a megabyte, and later one does."""
+    with (
+        source(PAYLOAD) as upstream,
+        Proxy(upstream, Link(0.04, fresh=True)) as proxy,
+        socket.create_connection(("127.0.0.1", proxy.port)) as end,
+    ):
+        first, found = ask(end, len(PAYLOAD))
+        assert found == PAYLOAD
+        ask(end, len(PAYLOAD))
+        later, found = ask(end, len(PAYLOAD))
+        assert found == PAYLOAD
+    assert first >= 0.9 * 8 * 0.04
+    assert later < first
 
 
 def test_one_connection_may_be_slower_than_the_others():

@@ -133,6 +133,9 @@ class _ShardSession(_Session):
         self._noted(key, last - first + 1)
         return await asyncio.gather(*(self._one(str(number)) for number in range(first, last + 1)))
 
+    def hedges(self):
+        return 0
+
     async def _one(self, key):
         try:
             return (await super().get(key))._replace(key="")

@@ -1,5 +1,6 @@
 """Pieces of the arena never overlap while they are in use, and space comes back."""
 
+import itertools
 import random
 
 import pytest
@@ -37,6 +38,30 @@ def test_pieces_in_use_do_not_overlap(steps):
         extents.free(offset)
     assert extents.used == 0
     assert extents.allocate(39_936) == 0, "all of it is one piece again"
+
+
+@given(st.lists(st.integers(0, 4000), min_size=1, max_size=8), st.randoms(use_true_random=False))
+def test_pieces_that_are_allocated_together_are_freed_one_by_one(sizes, order):
+    extents = Extents(1 << 20)
+    before = extents.allocate(100)
+    offsets = extents.allocate_each(sizes)
+    places = sorted(zip(offsets, sizes, strict=True))
+    assert before + 100 <= places[0][0]
+    assert all(offset + size <= following for (offset, size), (following, _) in itertools.pairwise(places))
+    assert extents.used == rounded(100) + sum(map(rounded, sizes))
+    left = extents.used
+    for offset, size in order.sample(places, len(places)):
+        extents.free(offset)
+        left -= rounded(size)
+        assert extents.used == left
+    extents.free(before)
+    assert extents.allocate((1 << 20) - ALIGN) == 0, "all of it is one piece again"
+
+
+def test_pieces_that_do_not_fit_together_are_not_allocated():
+    extents = Extents(1 << 12)
+    assert extents.allocate_each([3000, 2000]) is None
+    assert extents.used == 0
 
 
 @given(st.lists(st.integers(1, 4000), min_size=1, max_size=8))

@@ -14,8 +14,8 @@ from headrace.core.errors import MissingKey, StoreRefused, StoreUnavailable
 from headrace.core.options import Prefetch, Retry
 from headrace.fetching import fetcher_process
 from headrace.fetching.arriving import ArrivingGroups
+from headrace.fetching.fetch_loop import StoreOrders
 from headrace.fetching.fetcher import Fetcher
-from headrace.fetching.fetcher_main import StoreOrders
 from headrace.fetching.fetcher_process import LOOK_SECONDS, Pulse
 from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.sched.groups import Groups
@@ -294,7 +294,7 @@ def test_credentials_are_not_in_the_process_list(fetcher_of):
 
 
 def test_the_fetcher_starts_without_torch_and_numpy():
-    imports = "import sys, headrace.fetching.fetcher_main, headrace.store.cassandra.cassandra_store"
+    imports = "import sys, headrace.fetching.fetch_loop, headrace.store.cassandra.cassandra_store"
     program = f"{imports}; sys.exit(not {{'torch', 'numpy'}}.isdisjoint(sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], timeout=240, check=False).returncode == 0
 
@@ -303,7 +303,7 @@ PROGRAM = """
 import select
 from headrace.core.options import Prefetch, Retry
 from headrace.fetching.fetcher import Fetcher
-from headrace.fetching.fetcher_main import StoreOrders
+from headrace.fetching.fetch_loop import StoreOrders
 from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.sched.groups import Groups
 from headrace.sched.hand import NOT_YET

@@ -7,8 +7,8 @@ import pytest
 from headrace.core.errors import MissingKey
 from headrace.core.options import Prefetch, Retry
 from headrace.fetching.block_pool import KEPT, BlockPool, Keeping, Waiting
+from headrace.fetching.fetch_loop import StoreOrders
 from headrace.fetching.fetcher import Fetcher
-from headrace.fetching.fetcher_main import StoreOrders
 from headrace.store.neighbours import NeighbourBlock, marked, unmarked
 from tests.engine.remote import RemoteNumbers, RemoteShards
 from tests.engine.test_fetcher import Collected, looked

@@ -155,8 +155,8 @@ def changed(loader, change, at):
         yield batch
 
 
-def code_case(rng, caches, method, kinds=CODE):
-    cache, what, at, new = caches.new(), rng.choice(kinds), rng.randrange(SAMPLES // BATCH + 1), rng.randrange(1, 1000)
+def code_case(rng, caches, method, what):
+    cache, at, new = caches.new(), rng.randrange(SAMPLES // BATCH + 1), rng.randrange(1, 1000)
     dataset = Changing()
     found = epoch(dataset, cache, method, lambda: dataset.set(what, new), at)
     for index, parts in found.items():
@@ -175,8 +175,8 @@ def code_case(rng, caches, method, kinds=CODE):
 @pytest.mark.scaled
 def test_code_and_attributes_in_this_process(caches, as_it_was):
     rng = random.Random(1)
-    for _ in range(scaled(60, 4000)):
-        code_case(rng, caches, None)
+    for number in range(scaled(2 * len(CODE), 4000)):
+        code_case(rng, caches, None, CODE[number % len(CODE)])
 
 
 @pytest.mark.scaled
@@ -184,8 +184,9 @@ def test_code_and_attributes_in_this_process(caches, as_it_was):
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_code_and_attributes_with_workers(caches, as_it_was, method):
     rng = random.Random(2)
-    for _ in range(scaled(8 if method == "fork" else 1, 1500 if method == "fork" else 100)):
-        code_case(rng, caches, method, CODE if method == "fork" else CODE[2:])  # others have modules of their own
+    kinds = CODE if method == "fork" else CODE[2:]  # others have modules of their own
+    for number in range(scaled(len(kinds) if method == "fork" else 1, 1500 if method == "fork" else 100)):
+        code_case(rng, caches, method, kinds[number % len(kinds)])
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
@@ -292,7 +293,7 @@ def store_case(rng, caches, method, kind, tmp_path):
 @pytest.mark.parametrize("method", [None, "fork", pytest.param("forkserver", marks=pytest.mark.soak)])
 def test_stores(caches, kind, method, tmp_path):
     rng = random.Random(3)
-    usual, soak = {None: (8, 700), "fork": (2, 200)}.get(method, (1, 10))
+    usual, soak = {None: (3, 700), "fork": (1, 200)}.get(method, (1, 10))
     for _ in range(scaled(usual, soak)):
         store_case(rng, caches, method, kind, tmp_path)
 

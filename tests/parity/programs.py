@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from torch.utils.data import _utils as torch_data
 
 from tests.parity.datasets import Blocking, Squares
 from tests.parity.support import resolve
@@ -83,4 +84,6 @@ PROGRAMS: dict[str, Callable[..., None]] = {"interrupt": interrupt, "wait": wait
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests with it ignored
+    # Every 5 seconds torch's workers look for their trainer, and so long that waits for each of them at its end.
+    torch_data.MP_STATUS_CHECK_INTERVAL = torch_data.worker.MP_STATUS_CHECK_INTERVAL = 0.5
     PROGRAMS[sys.argv[1]](resolve(sys.argv[2]), *sys.argv[3:])

@@ -1,6 +1,8 @@
 """VersityGW: an S3 server over a folder, fast enough that clients are measured and not the server. For benchmarks."""
 
+import os
 import urllib.request
+from collections.abc import Collection
 from pathlib import Path
 from urllib.error import URLError
 
@@ -29,13 +31,23 @@ def fetch() -> Path:
     return folder / "versitygw"
 
 
-def start() -> Running:
-    """A server with one empty bucket."""
+def start(name: str = "versitygw", *, keep_alive: bool = False, cores: Collection[int] | None = None) -> Running:
+    """A server over one bucket, which all of these share, without what costs it time and is no part of reading.
+
+    ``cores``: where it runs.
+    """
     program, port, home = fetch(), free_port(18900), HOME / "data" / "versitygw"
     (home / "objects" / BUCKET).mkdir(parents=True, exist_ok=True)
-    command = [program, "--quiet", "--health", "/health", "--port", f"127.0.0.1:{port}", "posix", home / "objects"]
-    secrets = {"ROOT_ACCESS_KEY": KEY_ID, "ROOT_SECRET_KEY": SECRET}
-    running = spawn("versitygw", command, ports={"s3": port}, log=home / "out.log", env=secrets)
+    command = [program, "--quiet", "--health", "/health", "--port", f"127.0.0.1:{port}", "--noacl"]
+    command += ["--keep-alive"] if keep_alive else []
+    command += ["posix", "--nometa", "--io-buffer-size", "131072", home / "objects"]
+    secrets = {"ROOT_ACCESS_KEY": KEY_ID, "ROOT_SECRET_KEY": SECRET, "GOGC": "800"}
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, before if cores is None else cores)  # which it inherits, and counts
+    try:
+        running = spawn(name, command, ports={"s3": port}, log=home / f"{name}.log", env=secrets)
+    finally:
+        os.sched_setaffinity(0, before)
     running.wait_until(lambda: _answers(port), 10.0)
     return running
 

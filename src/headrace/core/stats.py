@@ -44,6 +44,8 @@ class Network:
     """In the network, summed over requests: those in flight together count each."""
     retries: int = 0
     """Requests made again because they failed for a passing reason."""
+    hedges: int = 0
+    """Requests for shards made a second time because their answer was late."""
     failures: int = 0
     """Requests that gave no row."""
     connections: int = 0

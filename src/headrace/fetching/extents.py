@@ -5,7 +5,7 @@ a few steps. Memory that was written to stays taken until it is given back: ``su
 Pure: offsets in, offsets out. One owner; others only say what may be used again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 ALIGN = 64
 
@@ -59,6 +59,22 @@ class Extents:
             self._put(offset + wanted, found - wanted, min(touched, found - wanted))
         self._hold(offset, wanted)
         return offset
+
+    def allocate_each(self, sizes: Sequence[int]) -> list[int] | None:
+        """Offsets for several, one behind the other, which are freed one by one; None if no free piece is that
+        large.
+        """
+        pieces = [rounded(size) for size in sizes]
+        offset = self.allocate(sum(pieces))
+        if offset is None:
+            return None
+        self.used -= self._used.pop(offset)
+        offsets = []
+        for piece in pieces:
+            self._hold(offset, piece)
+            offsets.append(offset)
+            offset += piece
+        return offsets
 
     def _found(self, wanted: int) -> int | None:
         kind = _bin(wanted)

@@ -13,7 +13,8 @@ from headrace.engine.worker.maker import Maker, Making
 from headrace.engine.worker.observer import Observer
 from headrace.fetching import wire
 from headrace.fetching.arena import Arena
-from headrace.fetching.fetcher_main import Orders, StoreOrders
+from headrace.fetching.fetch_loop import StoreOrders
+from headrace.fetching.fetcher_main import Orders
 from headrace.fetching.wire import Arrived
 from headrace.ondevice.pixels.bundle import named
 from headrace.staging.composition import in_bulk, is_ours, speaks_of_encoded, speaks_of_rows

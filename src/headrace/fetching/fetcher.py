@@ -248,6 +248,6 @@ class Fetcher:
 
 def _added(before: Network, facts: dict[str, Any]) -> Network:
     """The figures that a process reports, added to what was done before it."""
-    sums = ("rows", "bytes", "seconds", "retries", "failures", "connections")
-    added = {name: getattr(before, name) + facts[name] for name in sums}
+    sums = ("rows", "bytes", "seconds", "retries", "hedges", "failures", "connections")
+    added = {name: getattr(before, name) + facts[name] for name in sums if name in facts}
     return replace(before, **added, in_flight=facts["in_flight"], window=facts["window"])

@@ -57,6 +57,10 @@ class NeighbourSession(Session, Protocol):
         """
         ...
 
+    def hedges(self) -> int:
+        """The number of requests that were made a second time because their answer was late."""
+        ...
+
 
 @dataclass(frozen=True)
 class Lying:

@@ -46,6 +46,9 @@ class WrappedSession:
     def connections(self) -> int:
         return self._session.connections()
 
+    def hedges(self) -> int:
+        return cast(NeighbourSession, self._session).hedges()
+
     async def close(self) -> None:
         await self._session.close()
 

@@ -38,7 +38,10 @@ def test_a_request_that_is_late_is_made_again(tmp_path, monkeypatch):
                 for record in records:
                     await session.get(record.key)
             web.before = late
-            return await session.get(records[1].key)
+            before = session.hedges()
+            row = await session.get(records[1].key)
+            assert session.hedges() == before + 1
+            return row
         finally:
             await session.close()
 

@@ -65,7 +65,7 @@ class Handler(BaseHTTPRequestHandler):
 def serving():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.web = Web(f"127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))  # else its end takes half a second
     thread.start()
     try:
         yield server.web

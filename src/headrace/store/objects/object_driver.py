@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.core.errors import BadStoreUrl, ClientForked, MissingDriver, StoreError, StoreRefused, StoreUnavailable
 from headrace.store.owned import Owned
-from headrace.store.shards.shard import DamagedShard, Listed
+from headrace.store.shards.shard import DamagedShard, Listed, check_small
 from headrace.store.url import StoreUrl
 
 try:
@@ -86,6 +86,15 @@ class Bucket:
         """Size and state of an object; None where there is none."""
         with self._telling(), suppress(*NOT_THERE):
             return _listed(await obstore.head_async(self._held.get(), path))
+        return None
+
+    async def content(self, path: str, most: int) -> tuple[Listed, bytes] | None:
+        """State and bytes of a small object; None where there is none. Raises ``DamagedShard`` where it is larger."""
+        with self._telling(), suppress(*NOT_THERE):
+            found = await obstore.get_async(self._held.get(), path)
+            listed = _listed(found.meta)
+            check_small(listed, most)
+            return listed, bytes(await found.bytes_async())
         return None
 
     async def read(self, path: str, begin: int, end: int, etag: str) -> memoryview:

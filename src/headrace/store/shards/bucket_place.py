@@ -2,7 +2,8 @@
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from headrace.core.errors import StoreError
@@ -12,6 +13,7 @@ from headrace.store.perseverance import Perseverance
 from headrace.store.shards.kept_indices import KeptIndices
 from headrace.store.shards.shard import (
     Below,
+    Content,
     DamagedShard,
     Each,
     Look,
@@ -96,9 +98,12 @@ class _Running:
             return await self._again.run(None, lambda: self._bucket.read(*wanted))
 
     async def _answer(self, request: Request) -> Any:
-        if isinstance(request, Look):
+        if isinstance(request, (Look, Content)):
+            ask: Callable[..., Awaitable[Any]] = (
+                self._bucket.look if isinstance(request, Look) else self._bucket.content
+            )
             async with self._turns:
-                return await self._again.run(None, lambda: self._bucket.look(request.object))
+                return await self._again.run(None, partial(ask, *request))
         if isinstance(request, Below):
             if not self._bucket.lists:
                 return None

@@ -10,10 +10,10 @@ from headrace.store.shards.npy import npy, picture
 from headrace.store.shards.shard import DamagedShard
 
 NUMBERS = {
-    "int": "<i8",
-    **{f"int{bits}": f"<i{bits // 8}" for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": f"<u{bits // 8}" for bits in (8, 16, 32, 64)},
-    **{f"float{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
+    "int": struct.Struct("<q"),
+    **{f"int{bits}": struct.Struct(f"<{code}") for bits, code in zip((8, 16, 32, 64), "bhiq", strict=True)},
+    **{f"uint{bits}": struct.Struct(f"<{code}") for bits, code in zip((8, 16, 32, 64), "BHIQ", strict=True)},
+    **{f"float{bits}": struct.Struct(f"<{code}") for bits, code in zip((16, 32, 64), "efd", strict=True)},
 }
 TEXTS: dict[str, tuple[Kind, Callable[[str], Scalar]]] = {
     "str": (Kind.TEXT, str),
@@ -47,9 +47,10 @@ def decoded(raw: bytes | memoryview, encoding: str) -> Scalar:
     """A value of a column for which ``kind_of`` has an answer."""
     try:
         if encoding in NUMBERS:
-            if len(raw) != np.dtype(NUMBERS[encoding]).itemsize:
+            number = NUMBERS[encoding]
+            if len(raw) != number.size:
                 raise ValueError(f"it has {len(raw)} bytes")
-            value: Scalar = np.frombuffer(raw, NUMBERS[encoding])[0].item()
+            value: Scalar = number.unpack(raw)[0]
         else:
             value = TEXTS[encoding][1](bytes(raw).decode())
     except ValueError as error:

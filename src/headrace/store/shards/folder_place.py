@@ -5,7 +5,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headrace.store.files import read_at, stamp_of
-from headrace.store.shards.shard import Below, DamagedShard, Listed, Look, Recall, Remember, Request, Steps, Wanted
+from headrace.store.shards.shard import (
+    Below,
+    Content,
+    DamagedShard,
+    Listed,
+    Look,
+    Recall,
+    Remember,
+    Request,
+    Steps,
+    Wanted,
+    check_small,
+)
 
 T = TypeVar("T")
 
@@ -49,13 +61,18 @@ class FolderPlace:
     def _answer(self, request: Request) -> Any:
         if isinstance(request, Wanted):
             return self.read(request)
-        if isinstance(request, Look):
-            return self._look(self._root / request.object, request.object)
+        if isinstance(request, (Look, Content)):
+            listed = self._look(self._root / request.object, request.object)
+            return listed if isinstance(request, Look) or listed is None else self._content(listed, request.most)
         if isinstance(request, Below):
             return self._names(request.prefix)
         if isinstance(request, (Recall, Remember)):
             return None
         return [self.run(each) for each in request.steps]
+
+    def _content(self, listed: Listed, most: int) -> tuple[Listed, bytes]:
+        check_small(listed, most)
+        return listed, self.read(Wanted(listed.object, 0, listed.size, listed.etag)) if listed.size else b""
 
     def _look(self, path: Path, name: str) -> Listed | None:
         # A name that leads out of the folder, by itself or by a link, is no object of this place.

@@ -20,7 +20,7 @@ from headrace.store.shards import leaves
 from headrace.store.shards.codecs import DENSEST, unpacked, zstd_size
 from headrace.store.shards.numbered import numbered, place_of
 from headrace.store.shards.recent import Unpacked
-from headrace.store.shards.shard import Below, DamagedShard, Each, Listed, Look, Shard, Steps, Wanted, borders, whole
+from headrace.store.shards.shard import Below, Content, DamagedShard, Each, Listed, Look, Shard, Steps, Wanted, borders
 from headrace.store.url import StoreUrl
 
 INDEX = "index.json"
@@ -44,18 +44,17 @@ class LitDataFormat:
 
     def opened(self, before: Any) -> Steps["Chunks"]:
         """Raises ``DamagedShard``."""
-        (index,) = yield [Look(INDEX)]
+        index, listed = yield [Content(INDEX, LARGEST_INDEX), Below()]
         if index is None:
             raise DamagedShard(f"no LitData chunks can be read: there is no {INDEX}")
-        about = read_index((yield from whole(index, LARGEST_INDEX)), self._block)
-        (listed,) = yield [Below()]
+        about = read_index(index[1], self._block)
         if listed is None:
             listed = yield [Look(each.name) for each in about.chunks]
         there = {each.object: each for each in listed if each is not None}
         missing = [each.name for each in about.chunks if each.name not in there]
         if missing:
             raise DamagedShard(f"there is no file {missing[0]!r:.80}")
-        files = [index, *(there[each.name] for each in about.chunks)]
+        files = [index[0], *(there[each.name] for each in about.chunks)]
         if isinstance(before, Chunks) and before.files == files:
             return before
         return Chunks(files, about, self._asked)

@@ -20,7 +20,7 @@ from headrace.store.shards import encodings
 from headrace.store.shards.codecs import DENSEST, unpacked
 from headrace.store.shards.numbered import numbered, position_of
 from headrace.store.shards.recent import Unpacked
-from headrace.store.shards.shard import Below, DamagedShard, Each, Listed, Look, Shard, Steps, Wanted, borders, whole
+from headrace.store.shards.shard import Below, Content, DamagedShard, Each, Listed, Look, Shard, Steps, Wanted, borders
 from headrace.store.url import StoreUrl
 
 INDEX = "index.json"
@@ -48,16 +48,17 @@ class MdsFormat:
     def opened(self, before: Any) -> Steps["MdsShards"]:
         """Raises ``DamagedShard``."""
         roots = [f"{self._root}{stream}" for stream in self._streams]
-        indices = yield [Look(f"{root}{INDEX}") for root in roots]
+        answers = yield [*(Content(f"{root}{INDEX}", LARGEST_INDEX) for root in roots), *map(Below, roots)]
+        indices, below = answers[: len(roots)], answers[len(roots) :]
         missing = [root for root, index in zip(roots, indices, strict=True) if index is None]
         if missing:
             raise DamagedShard((yield from _elsewhere(missing[0])))
         described: list[MdsShard] = []
-        files: list[Listed] = list(indices)
+        files: list[Listed] = [listed for listed, _ in indices]
         counts: list[int] = []
-        for root, index in zip(roots, indices, strict=True):
-            found = read_index((yield from whole(index, LARGEST_INDEX)), f"{root}{INDEX}")
-            there = yield from _states(root, found)
+        for root, (_, text), names in zip(roots, indices, below, strict=True):
+            found = read_index(text, f"{root}{INDEX}")
+            there = yield from _states(root, found, names)
             chosen = [_chosen(each, root, there) for each in found]
             described += [each for each, _ in chosen]
             files += [listed for _, listed in chosen]
@@ -87,14 +88,14 @@ class MdsShard(NamedTuple):
     @property
     def head(self) -> int:
         """Bytes of a sample's sizes."""
-        return 4 * sum(size is None for size in self.sizes)
+        return 4 * self.sizes.count(None)
 
     def places(self, head: bytes | memoryview, length: int) -> dict[str, tuple[int, int]]:
         """The place of each column of a sample, counted from the sample's beginning."""
-        if len(head) < self.head or length < self.head:
-            raise DamagedShard("it ends within its sizes")
-        varying = iter(struct.unpack_from(f"<{self.head // 4}I", head))
         at, found = self.head, {}
+        if len(head) < at or length < at:
+            raise DamagedShard("it ends within its sizes")
+        varying = iter(struct.unpack_from(f"<{at // 4}I", head))
         for name, fixed in zip(self.names, self.sizes, strict=True):
             size = next(varying) if fixed is None else fixed
             if at + size > length:
@@ -129,6 +130,7 @@ class MdsShards:
         self._holds = dict(self.described[0].kinds()) if self.described else {}
         self._data, self._label = self._roles() if self.described else ("", None)
         self.labels = self._label_kind()
+        self._coded: dict[int, tuple[str, ...]] = {}  # the encodings of payload and label, by shard
 
     def kinds(self) -> Steps[dict[str, Kind]]:
         yield from ()
@@ -208,15 +210,19 @@ class MdsShards:
             table, content = piece
             begin, end = self._borders(shard, position, table, len(content))
             piece = content[begin:end]
+        coded = self._coded.get(shard)
+        if coded is None:  # once for a shard
+            names = (self._data, self._label)
+            coded = self._coded[shard] = tuple("" if name is None else self._check_kind(about, name) for name in names)
         places = about.places(piece, len(piece))
-        values = {name: piece[slice(*places[name])] for name in (self._data, self._label) if name is not None}
-        self._check_kind(about, self._data)
-        payload = encodings.payload(values[self._data], about.encodings[about.names.index(self._data)])
-        return payload, None if self._label is None else self._label_of(about, values[self._label])
+        begin, end = places[self._data]
+        payload = encodings.payload(piece[begin:end], coded[0])
+        if self._label is None:
+            return payload, None
+        begin, end = places[self._label]
+        return payload, self._label_of(piece[begin:end], coded[1])
 
-    def _label_of(self, about: MdsShard, raw: bytes | memoryview) -> Label:
-        assert self._label is not None
-        encoding = self._check_kind(about, self._label)
+    def _label_of(self, raw: bytes | memoryview, encoding: str) -> Label:
         if self.labels is LabelKind.BLOB:
             return bytes(encodings.payload(raw, encoding))
         value = encodings.decoded(raw, encoding)
@@ -369,9 +375,8 @@ def _described(entry: Mapping[str, Any]) -> MdsShard:
     return MdsShard(name, size, packed_name, algorithm, samples, tuple(names), tuple(coded), tuple(sizes))
 
 
-def _states(root: str, described: Sequence[MdsShard]) -> Steps[dict[str, Listed]]:
-    """The files that there are, of those that may be needed."""
-    (names,) = yield [Below(root)]
+def _states(root: str, described: Sequence[MdsShard], names: Sequence[Listed] | None) -> Steps[dict[str, Listed]]:
+    """The files that there are, of those that may be needed. ``names``: all below; None where nobody could say."""
     if names is None:
         wanted = [f"{root}{name}" for each in described for name in (each.raw, each.packed) if name is not None]
         names = [each for each in (yield [Look(name) for name in wanted]) if each is not None]

@@ -31,9 +31,12 @@ class RemoteShards(ShardCatalogue, NeighbourStore):
         super().__init__(url, shards, place)
 
     async def connect(self) -> Session:
-        if self._opened is None or self._looked != os.getpid():
+        """A session over what was opened, which is not looked at again: keys and places were given for it, and each
+        request says which state of the shard it is for.
+        """
+        if self._opened is None:
             try:
-                self._opened = await self._place.run(self._format.opened(self._opened))
+                self._opened = await self._place.run(self._format.opened(None))
             except StoreError:
                 raise
             except FAULTS as error:
@@ -138,6 +141,9 @@ class ShardSession:
 
     def connections(self) -> int:
         return 0
+
+    def hedges(self) -> int:
+        return self._hedging.policy.second
 
     async def close(self) -> None:
         """The connections are the store's, and end with it."""

@@ -37,6 +37,16 @@ class Look(NamedTuple):
     object: str
 
 
+class Content(NamedTuple):
+    """Asks for a small object whole. The answer is a pair of a ``Listed`` and ``bytes``, or None where there is none.
+
+    One of more than ``most`` bytes is a ``DamagedShard``.
+    """
+
+    object: str
+    most: int
+
+
 class Below(NamedTuple):
     """Asks which objects lie below a prefix. The answer is a sorted list of ``Listed``; None where nobody can say."""
 
@@ -62,7 +72,7 @@ class Remember(NamedTuple):
     made: bytes
 
 
-Request: TypeAlias = Wanted | Look | Below | Each | Recall | Remember
+Request: TypeAlias = Wanted | Look | Content | Below | Each | Recall | Remember
 
 Steps: TypeAlias = Generator[Sequence[Request], Sequence[Any], T]
 """A parser that needs something: it yields requests, is sent the answers in that order, and returns its result.
@@ -93,11 +103,7 @@ def borders(offsets: Offsets, count: int, position: int) -> tuple[int, int]:
     return int(offsets[2 * position]), int(offsets[2 * position + 1])
 
 
-def whole(listed: Listed, most: int) -> Steps[bytes]:
-    """The content of a small object. Raises ``DamagedShard`` where it is not small."""
+def check_small(listed: Listed, most: int) -> None:
+    """Raise ``DamagedShard`` where an object that is read whole has more than so many bytes."""
     if listed.size > most:
         raise DamagedShard(f"{listed.object!r} has {listed.size} bytes, and is to have {most} at most")
-    if not listed.size:
-        return b""
-    (found,) = yield [Wanted(listed.object, 0, listed.size, listed.etag)]
-    return bytes(found)

@@ -12,7 +12,7 @@ from headrace.store.base import Kind, Label, LabelKind
 from headrace.store.columns import OWN
 from headrace.store.shards.listing import found_files, looked_at
 from headrace.store.shards.recent import Unpacked
-from headrace.store.shards.shard import DamagedShard, Each, Listed, Look, Shard, Steps, Wanted, whole
+from headrace.store.shards.shard import Content, DamagedShard, Each, Listed, Shard, Steps, Wanted
 from headrace.store.shards.tar_index import TarIndex, TarPiece, members_of
 from headrace.store.url import StoreUrl
 
@@ -55,11 +55,11 @@ class TarFormat:
 
 def _indexed(name: str) -> Steps[list[str]]:
     """The names of the tars that an index of ``wids`` lists; what stands before the last slash of a URL is not used."""
-    (listed,) = yield [Look(name)]
-    if listed is None:
+    (found,) = yield [Content(name, LARGEST_INDEX)]
+    if found is None:
         raise DamagedShard(f"there is no {name}")
     try:
-        shards = json.loads((yield from whole(listed, LARGEST_INDEX)))["shardlist"]
+        shards = json.loads(found[1])["shardlist"]
         urls = [each["url"] for each in shards]
         if not all(isinstance(url, str) and url.endswith(".tar") for url in urls):
             raise ValueError("a shard's url is no name of a tar")
