@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.cache.backends.entry_word import DECODED, LOOK
-from headrace.caching.plans import Plan
+from headrace.caching.plans import CachePlace, Plan
 from headrace.engine.trainer.counters import LoaderCounters
 from headrace.fetching.arriving import ArrivingGroups
 from headrace.fetching.wire import NUMBER_LABEL, Arrived
@@ -22,7 +22,7 @@ class OneGroup(ScriptedSource):
     def next(self):
         group = super().next()
         if group is not None:
-            group.made_of = [(plan, None) for plan in self._plans]
+            group.made_of = [CachePlace(plan) for plan in self._plans]
         return group
 
 
