@@ -21,7 +21,6 @@ import torch
 from benchmarks.report import Check, Report, Table
 from benchmarks.scope import Scope
 
-os.environ |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 CASES = ("CPU per sample", "rates", "killed")
 SIZES = {"12 KB": 12_288, "150 KB": 150_528}
 AIMS = {"12 KB": 15.0, "150 KB": 45.0}
@@ -46,8 +45,9 @@ class Ready(torch.utils.data.Dataset[Any]):
 
 def run(report: Report, scope: Scope) -> None:
     """All cases, in one cluster."""
-    from tests.remote.running import cluster
+    from tests.remote.running import SETTINGS, cluster
 
+    os.environ |= SETTINGS
     with cluster() as running:
         for case in scope.chosen(CASES):
             scope.say(case)

@@ -59,11 +59,12 @@ SHARES: Mapping[str, Share] = {
     "makespan": Share(3.6, 1.3),
     "network": Share(3.8, cases=("distance", "start")),
     "cluster": Share(2.0),
+    "remote_gpu": Share(3.5, 1.5),
     "remote": Share(0.4, cases=("CPU per sample",), short=True),
     "streaming": Share(4.5, cases=("100 KB, 150 ms", "10 KB, 20 ms")),
 }
 """In the order in which they run."""
-ABOUT_GPUS = frozenset({"gpu", "delivery", "busy", "resnet", "on_device"})
+ABOUT_GPUS = frozenset({"gpu", "delivery", "busy", "resnet", "on_device", "remote_gpu"})
 MINUTES, QUICK_MINUTES = 58.0, 9.5
 """What all of them may take together; the rest of an hour and of ten minutes is for installing and writing."""
 

@@ -55,6 +55,16 @@ def test_a_split_that_was_asked_for(file, capsys):
     assert (round(asked["throughput"]), round(asked["bottleneck"]["throughput"])) == (1834, 1813)
 
 
+def test_what_cpus_here_cannot_make_can_be_other_hosts(file, capsys):
+    change(file, t_da=500, t_a=500, t_gpu=2000, b_storage=1e12, b_cache=1e12, b_nic=1e12, b_pcie=1e12, n=1)
+    assert main(["plan", "--params", str(file), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["elsewhere"]
+    assert found["cpus"] is None
+    assert found["of_own"] == pytest.approx(3, abs=0.1)
+    assert main(["plan", "--params", str(file)]) == 0
+    assert "remote=headrace.Ray(cpus=...)" in capsys.readouterr().out
+
+
 def test_from_standard_input(monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(KNOWN)))
     assert main(["plan", "--params", "-", "--json"]) == 0

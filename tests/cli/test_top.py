@@ -11,7 +11,10 @@ import torch
 import headrace
 from headrace.cli.__main__ import main
 from headrace.cli.top import hit_share, rates
-from headrace.engine.trainer.page import CacheFigures, loaders
+from headrace.core.stats import RemoteUse
+from headrace.engine.trainer.counters import LoaderCounters
+from headrace.engine.trainer.page import CacheFigures, FiguresPage, loaders
+from headrace.sched.hand import Delivered
 from tests.cache.conftest import name  # noqa: F401  (a fixture)
 
 PROGRAM = """
@@ -143,6 +146,21 @@ def test_a_cache_is_seen(name, capsys, monkeypatch):  # noqa: F811  (the fixture
         assert "misses" in shown
         process.stdin.close()
         process.wait()
+
+
+def test_other_hosts_are_seen_by_node(capsys):
+    counters = LoaderCounters()
+    page = FiguresPage(counters, "Numbers")
+    nodes = tuple((f"10.0.0.{number}", 7) for number in range(200))
+    counters.remote = RemoteUse(samples=1400, given_back=3, lanes=16, nodes=nodes)
+    page.show(0, Delivered(), 1)
+    (each,) = [found for found in seen(os.getpid()) if found.elsewhere is not None]
+    assert (each.elsewhere.samples, each.elsewhere.given_back, each.elsewhere.lanes) == (1400, 3, 16)
+    assert each.elsewhere.nodes[:2] == nodes[:2]
+    assert len(each.elsewhere.nodes) > 100  # as many as fit
+    assert main(["top", "--once", "--interval", "0.01", "--process", str(os.getpid())]) == 0
+    assert "10.0.0.0: 7" in capsys.readouterr().out
+    page.close()
 
 
 def test_without_a_cache_nothing_is_said_of_one(running, capsys):

@@ -12,6 +12,10 @@ from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.testing.sources import ScriptedSource, SourceContract
 
 
+def named(index, form):
+    return f"{index} {form}"
+
+
 class OneGroup(ScriptedSource):
     """A group that a cache has answered."""
 
@@ -60,7 +64,7 @@ class Bringing(Notes):
     def __init__(self):
         super().__init__()
         self.numbered, self.owed, self.held = 0, {}, {}
-        there = {"lanes": 4, "unit": 1, "made": 0.0, "size": 1, "trip": 0.0}
+        there = {"lanes": 4, "unit": 1, "made": 0.0, "size": 1, "trip": 0.0, "nodes": {}, "carried": False}
         self.facts = {"remote": there | {"refused": "", "news": [], "gone": ""}}
 
     def number(self, count):
@@ -117,7 +121,7 @@ class TestRemote(TestArriving):
     def source(self, request):
         self.fetcher = Bringing()
         crowd = Crowd(1 << 20, workers=1)
-        return RemoteGroups(ScriptedSource(ITEMS), self.fetcher, str, request.param, 0, crowd, LoaderCounters())
+        return RemoteGroups(ScriptedSource(ITEMS), self.fetcher, named, request.param, 0, crowd, LoaderCounters())
 
     def test_some_are_made_elsewhere(self, source, indices):
         groups = self._rest(source)

@@ -49,3 +49,35 @@ class Unfit(Noisy):
         if index == 3:
             raise ValueError(f"sample {index} is broken")
         return Odd() if index == 5 else super().__getitem__(index)
+
+
+class InStages(torch.utils.data.Dataset):
+    """Samples in three steps; the last one draws, as a cache wants it. Notes each fetch in a file, if it has one."""
+
+    def __init__(self, count, seconds=0.0, notes=None):
+        self.count, self.seconds, self.notes = count, seconds, notes
+
+    def __len__(self):
+        return self.count
+
+    def stamp(self, index):
+        return (int(index),)
+
+    def fetch(self, index):
+        if self.notes is not None:
+            with Path(self.notes).open("a") as file:
+                file.write(f"{index}\n")
+        return int(index)
+
+    def decode(self, encoded):
+        time.sleep(self.seconds)
+        return torch.arange(4096, dtype=torch.float32) * encoded
+
+    def augment(self, decoded):
+        return decoded + torch.rand(1), int(decoded[1])
+
+    def cache_fingerprint(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return self.augment(self.decode(self.fetch(index)))

@@ -1,7 +1,6 @@
 """The process that forks lanes, and its lanes, without Ray: spoken to as an actor and a fetcher speak to it."""
 
 import json
-import multiprocessing
 import os
 import pickle
 import signal
@@ -13,13 +12,14 @@ import psutil
 import pytest
 import torch
 
-from headrace.caching.plans import codec
+from headrace.cache.backends import entry_word as W
 from headrace.engine.worker import seeding
-from headrace.remote import host_process, messages, shipped
+from headrace.remote import messages, sample_entry, shipped
 from headrace.remote.actor_orders import SIZE, HostOrders
+from headrace.remote.lane_process import LaneWork, serve
 from headrace.remote.messages import EntryKind, Head, Request, Subject
 from headrace.store.interpreter import started
-from tests.remote.datasets import Noisy, Unfit
+from tests.remote.datasets import InStages, Noisy, Odd, Unfit
 
 BOOT = "import sys; from headrace.remote.host_process import main; main(int(sys.argv[1]))"
 SECONDS = 60.0
@@ -36,9 +36,15 @@ def break_lane(number):
 class Spoken:
     """A stream to a lane."""
 
-    def __init__(self, port, token):
-        self.socket = socket.create_connection(("127.0.0.1", port), SECONDS)
+    def __init__(self, connection, token):
+        self.socket = connection
+        self.socket.settimeout(SECONDS)
         self.socket.sendall(token)
+
+    @classmethod
+    def at(cls, port, token):
+        """To one that a host forks for it."""
+        return cls(socket.create_connection(("127.0.0.1", port), SECONDS), token)
 
     def exactly(self, size):
         found = b""
@@ -68,22 +74,24 @@ class Spoken:
         return entries
 
 
-class Forked:
-    """A host that is forked from this process, which has all of its imports: it starts in a hundredth of the time."""
-
-    def __init__(self, channel, others):
-        process = multiprocessing.get_context("fork").Process(target=self._serve, args=(channel, others))
-        process.start()
-        self.pid, self.wait = process.pid, process.join
-
-    @staticmethod
-    def _serve(channel, others):
-        os.close(others)  # the end of who speaks to it: it would never hear that all are gone
-        host_process.main(channel)
+@contextmanager
+def lane_of(dataset, init=None, pickled=None):
+    """A stream to a lane that is forked from this process, which takes next to no time."""
+    token, own = messages.new_token(), os.pidfd_open(os.getpid())
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if not pid:
+        ours.close()
+        serve(theirs, LaneWork(dataset, init, token, 3, 5, "127.0.0.1", pickled), 0, own)
+    theirs.close()
+    os.close(own)
+    with ours:
+        yield Spoken(ours, token)
+    os.waitpid(pid, 0)
 
 
 @contextmanager
-def host(dataset, init=None, change=None, start=Forked):
+def host(dataset, init=None, change=None):
     """Started and told; gives what it answered and its token."""
     made = shipped.packed(dataset, init, pickle.dumps)
     if change is not None:
@@ -92,7 +100,7 @@ def host(dataset, init=None, change=None, start=Forked):
     orders = pickle.dumps(HostOrders(pickle.dumps(made), token, "127.0.0.1", lanes=2, first=3, total=5))
     ours, theirs = socket.socketpair()
     with theirs:
-        process = start(theirs.fileno(), ours.fileno())
+        process = started(BOOT, theirs.fileno())
     with ours, ours.makefile("rb") as file:
         ours.sendall(SIZE.pack(len(orders)) + orders)
         yield json.loads(file.readline()), token, process
@@ -101,7 +109,9 @@ def host(dataset, init=None, change=None, start=Forked):
 
 
 def value(entry):
-    return codec().rebuild(*messages.read_entry(memoryview(bytearray(entry))))
+    layout, node, body = sample_entry.split(bytearray(entry))
+    assert node == b"127.0.0.1"
+    return sample_entry.codec().rebuild(layout, body)
 
 
 def same(one, other):
@@ -110,8 +120,8 @@ def same(one, other):
 
 def test_samples_are_those_of_the_trainer_and_strangers_get_none_and_lanes_end_with_their_host():
     data = Noisy(10)
-    with host(data, start=lambda channel, _: started(BOOT, channel)) as (told, token, process):
-        lanes = [Spoken(told["port"], token) for _ in range(2)]
+    with host(data) as (told, token, process):
+        lanes = [Spoken.at(told["port"], token) for _ in range(2)]
         for lane in lanes:
             assert lane.message()[0].kind == Subject.HELLO
             for kind, entry in lane.made(Request(5, 2, [1, 7])):
@@ -120,7 +130,7 @@ def test_samples_are_those_of_the_trainer_and_strangers_get_none_and_lanes_end_w
                 with seeding.untouched():
                     seeding.seed_sample(5, 2, index)
                     assert same(value(entry), data[index])
-        stranger = Spoken(told["port"], messages.new_token())
+        stranger = Spoken.at(told["port"], messages.new_token())
         assert stranger.socket.recv(1) == b""
         stranger.socket.close()
         children = [child for child in psutil.Process(process.pid).children() if child.name() == "headrace-lane"]
@@ -132,7 +142,7 @@ def test_samples_are_those_of_the_trainer_and_strangers_get_none_and_lanes_end_w
 
 def test_a_lane_beats_while_it_works_and_is_replaced_when_it_is_gone():
     with host(Noisy(4, seconds=1.0)) as (told, token, process):
-        lane = Spoken(told["port"], token)
+        lane = Spoken.at(told["port"], token)
         lane.message()
         lane.socket.sendall(messages.request(1, Request(0, 0, [1])))
         assert lane.message(Subject.BEAT)[0].kind == Subject.BEAT
@@ -142,32 +152,49 @@ def test_a_lane_beats_while_it_works_and_is_replaced_when_it_is_gone():
             while True:
                 lane.message()
         lane.socket.close()
-        again = Spoken(told["port"], token)
+        again = Spoken.at(told["port"], token)
         assert again.message()[0].kind == Subject.HELLO
         again.socket.close()
 
 
 def test_what_fails_or_cannot_travel_is_said_in_words():
-    with host(Unfit(10)) as (told, token, _):
-        lane = Spoken(told["port"], token)
+    with lane_of(Unfit(10)) as lane:
         lane.message()
         found = lane.made(Request(0, 0, [1, 3, 5]))
         assert [kind for kind, _ in found] == [EntryKind.VALUE, EntryKind.FAILED, EntryKind.UNFIT]
         assert found[1][1] == b"ValueError: sample 3 is broken"
         assert b"Odd" in found[2][1]
-        lane.socket.close()
+
+
+def test_what_no_entry_can_hold_is_pickled_where_the_user_says_so():
+    with lane_of(Unfit(10), pickled=pickle.dumps) as lane:
+        lane.message()
+        ((kind, entry),) = lane.made(Request(0, 0, [5]))
+        assert kind == EntryKind.PICKLED
+        assert type(pickle.loads(entry)) is Odd
+
+
+def test_the_form_that_a_cache_wants_is_made_with_the_state_of_its_file():
+    with lane_of(InStages(10)) as lane:
+        lane.message()
+        whole, decoded = lane.made(Request(5, 0, [2, 2], [0, W.DECODED]))
+        assert [kind for kind, _ in (whole, decoded)] == [EntryKind.VALUE, EntryKind.STAGE]
+        stamp, found = value(decoded[1])
+        assert stamp == [2]
+        assert torch.equal(found, InStages(10).decode(2))
+        with seeding.untouched():
+            seeding.seed_sample(5, 0, 2)
+            assert torch.equal(InStages(10).augment(found)[0], value(whole[1])[0])
 
 
 @pytest.mark.parametrize(
     ("init", "says"), [(seed_lane, b"seeds random numbers"), (break_lane, b"lane 3 finds no disk")]
 )
 def test_lanes_that_would_make_other_samples_refuse(init, says):
-    with host(Noisy(4), init) as (told, token, _):
-        lane = Spoken(told["port"], token)
+    with lane_of(Noisy(4), init) as lane:
         head, words = lane.message()
         assert head.kind == Subject.REFUSAL
         assert says in words
-        lane.socket.close()
 
 
 def test_other_versions_and_other_code_are_named():

@@ -38,28 +38,17 @@ def test_table_that_promises_more_than_the_message_is_refused():
         messages.read_table(data[messages.HEAD.size :][: messages.table_size(1)], head)
 
 
-@given(st.integers(0, 2**63), st.integers(0, 1000), st.lists(st.integers() | st.text(), min_size=1))
-def test_requests_and_keys_come_back_as_they_were(seed, epoch, indices):
-    data = messages.request(3, Request(seed, epoch, indices))
-    assert messages.read_request(data[messages.HEAD.size :]) == Request(seed, epoch, indices)
-    assert GroupKey.of(GroupKey(seed, epoch, indices[0]).text()) == GroupKey(seed, epoch, indices[0])
+samples = st.tuples(st.integers() | st.text(), st.integers(0, 3))
 
 
-@given(st.binary(max_size=300), st.binary(max_size=300))
-def test_an_entry_is_layout_and_body(layout, body):
-    entry = bytearray(messages.entry_size(layout, len(body)))
-    messages.write_layout(memoryview(entry), layout)[:] = body
-    found, rest = messages.read_entry(memoryview(entry))
-    assert (found, bytes(rest)) == (layout, body)
-
-
-@given(st.binary(max_size=70))
-def test_what_is_no_entry_is_refused(noise):
-    try:
-        layout, body = messages.read_entry(memoryview(noise))
-    except ValueError:
-        return
-    assert len(layout) + len(body) <= len(noise)
+@given(st.integers(0, 2**63), st.integers(0, 1000), st.lists(samples, min_size=1))
+def test_requests_and_keys_come_back_as_they_were(seed, epoch, wanted):
+    keys = [GroupKey(seed, epoch, sample, form) for sample, form in wanted]
+    assert [GroupKey.of(key.text()) for key in keys] == keys
+    found = messages.read_request(messages.request(3, Request.of(keys))[messages.HEAD.size :])
+    assert found == Request.of(keys)
+    assert (found.seed, found.epoch, found.indices) == (seed, epoch, [key.sample for key in keys])
+    assert found.forms == ([key.form for key in keys] if any(key.form for key in keys) else [])
 
 
 def test_tokens_are_secrets():

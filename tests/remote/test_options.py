@@ -51,7 +51,6 @@ def test_credentials_are_not_shown():
     ("dataset", "arguments", "says"),
     [
         (Stream(), {"num_workers": 1}, "map-style"),
-        (Noisy(4), {"num_workers": 0}, "num_workers=1"),
         (Noisy(4), {"num_workers": 1, "loading": headrace.Loading(seeding=Seeding.WORKER)}, "Seeding.SAMPLE"),
     ],
 )

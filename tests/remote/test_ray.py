@@ -1,5 +1,6 @@
 """A real Ray cluster of three nodes on loopback."""
 
+import itertools
 import json
 import os
 import signal
@@ -10,14 +11,14 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 
 import headrace
 from headrace.fetching import fetcher_process
-from tests.remote.datasets import Noisy
-from tests.remote.running import cluster
+from tests.cache.conftest import name  # noqa: F401  (a fixture)
+from tests.remote.datasets import Deadly, InStages, Noisy
+from tests.remote.running import SETTINGS, cluster
 from tests.services.fixtures import had
 
 pytestmark = [
@@ -40,8 +41,8 @@ def ray_cluster():
 @pytest.fixture
 def address(ray_cluster, monkeypatch):
     """Of the cluster, for loaders in this process."""
-    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    for each, value in SETTINGS.items():
+        monkeypatch.setenv(each, value)
     return ray_cluster.address
 
 
@@ -59,15 +60,7 @@ def numbers(ours):
 
 def lanes(cluster):
     """Processes that make samples, on all nodes."""
-    found = psutil.Process(cluster.process.pid).children(recursive=True)
-    return [process for process in found if _name(process) == "headrace-lane"]
-
-
-def _name(process):
-    try:
-        return process.name()
-    except psutil.NoSuchProcess:
-        return ""
+    return cluster.lanes()
 
 
 def reached(met, seconds=100):
@@ -83,11 +76,7 @@ def reached(met, seconds=100):
 class TestMadeElsewhere:
     def test_batches_and_states_are_the_same_as_without(self, address):
         with loader(address, in_order=True) as ours, loader(in_order=True) as plain:
-            for epoch in range(30):
-                for one, other in zip(ours, plain, strict=True):
-                    assert all(torch.equal(left, right) for left, right in zip(one, other, strict=True))
-                if epoch >= 2 and ours.stats().remote.samples > 100:
-                    break
+            assert reached(lambda: self._alike(ours, plain) and ours.stats().remote.samples > 100)
             used = ours.stats().remote
             assert used.samples > 100
             assert used.given_back == 0
@@ -100,6 +89,56 @@ class TestMadeElsewhere:
                 third.load_state_dict(ours.state_dict())
                 rest = [batch[1].tolist() for batch in third]
             assert sorted(index for batch in began + rest for index in batch) == list(range(400))
+
+    @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.soak)])
+    def test_hits_are_never_made_elsewhere_and_what_comes_is_kept(self, ray_cluster, address, name, tmp_path, workers):  # noqa: F811
+        notes = tmp_path / "fetched"
+        data = InStages(200, seconds=0.05 if workers else 0.01, notes=notes)
+        options = {"in_order": True, "num_workers": workers, "persistent_workers": bool(workers)}
+        cache = headrace.Cache(f"shm://{name}", size="64M")
+        with loader(address, data, cache=cache, **options) as ours, loader(None, InStages(200), **options) as plain:
+            began = iter(ours), iter(plain)
+            next(began[0])
+            assert reached(lambda: len(lanes(ray_cluster)) >= 2)
+            del began
+            for epoch in range(3):
+                for one, other in zip(ours, plain, strict=True):
+                    assert all(torch.equal(left, right) for left, right in zip(one, other, strict=True))
+                if epoch == 0:
+                    made, fetched = ours.stats().remote.samples, len(notes.read_text().split())
+            used = ours.stats()
+        assert used.remote.samples == made > 0
+        assert used.cache.kept == 200
+        assert used.cache.decoded >= 400
+        assert len(notes.read_text().split()) - fetched <= used.cache.checked
+
+    def test_without_workers_all_is_made_elsewhere(self, address):
+        options = {"num_workers": 0, "persistent_workers": False, "in_order": True}
+        with loader(address, **options) as ours, loader(**options) as plain:
+            assert reached(lambda: self._alike(ours, plain) and ours.stats().remote.samples > 0)
+            made, delivered = ours.stats().remote.samples, ours.stats().samples
+            assert self._alike(ours, plain)
+            assert ours.stats().remote.samples - made == ours.stats().samples - delivered == 400
+            part = list(itertools.islice(ours, 20))
+            with loader(**options) as third:
+                third.load_state_dict(ours.state_dict())
+                assert sorted(index for batch in [*part, *third] for index in batch[1].tolist()) == list(range(400))
+
+    @staticmethod
+    def _alike(ours, plain):
+        """Whether an epoch of both is the same; it is an error if not."""
+        for one, other in zip(ours, plain, strict=True):
+            assert all(torch.equal(left, right) for left, right in zip(one, other, strict=True))
+        return True
+
+    @pytest.mark.soak
+    def test_a_sample_that_ends_whatever_makes_it_is_named(self, ray_cluster, address, tmp_path):
+        alive = tmp_path / "alive"
+        alive.write_text("")
+        ours = loader(address, Deadly(40, 7, alive), in_order=True)
+        with ours, pytest.raises(headrace.WorkerDied, match="sample 7"):
+            for _ in range(30):
+                numbers(ours)
 
     def test_each_sample_once_whatever_dies(self, ray_cluster, address):
         ended = 0
@@ -164,6 +203,7 @@ def trained(ray_cluster, tmp_path_factory):
     environment = os.environ | {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "disabled",
     }  # fmt: skip
     done = subprocess.run(
         command,

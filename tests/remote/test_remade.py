@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from headrace.caching.plans import codec
 from headrace.core.errors import RemoteError
 from headrace.engine.worker import seeding
 from headrace.fetching import wire
 from headrace.fetching.arena import Arena
-from headrace.remote.lane_process import packed
+from headrace.remote import sample_entry
 from headrace.remote.messages import EntryKind
-from headrace.remote.remade import Remade, Unquestioned
+from headrace.remote.ray_driver import by_value
+from headrace.remote.remade import Remade
 from tests.remote.datasets import Noisy
 
 
@@ -27,7 +27,7 @@ def put(arena, content, kind=EntryKind.VALUE):
 
 
 def entry(sample):
-    return bytes(packed(codec().describe(sample)))
+    return bytes(sample_entry.packed(sample_entry.codec(), sample))
 
 
 def made(index, seed=1):
@@ -55,7 +55,7 @@ def test_the_first_one_that_differs_is_an_error_that_says_so(arena):
     other = put(arena, entry(made(3, seed=2)))
     with pytest.raises(RemoteError, match="sample 3 made on another host is not the one"):
         taken(Remade(Noisy(10), arena), 3, other)
-    assert torch.equal(taken(Unquestioned(Noisy(10), arena), 3, other)[0], made(3, seed=2)[0])
+    assert torch.equal(taken(Remade(Noisy(10), arena, compares=False), 3, other)[0], made(3, seed=2)[0])
 
 
 def test_what_failed_there_is_made_here(arena):
@@ -69,9 +69,16 @@ def test_what_cannot_be_carried_is_named(arena):
         taken(Remade(Noisy(10), arena), 6, put(arena, words, EntryKind.UNFIT))
 
 
+def test_a_pickle_is_taken_only_where_the_user_says_so(arena):
+    pickled = put(arena, by_value(made(6)), EntryKind.PICKLED)
+    assert torch.equal(taken(Remade(Noisy(10), arena, pickled=True), 6, pickled)[0], made(6)[0])
+    with pytest.raises(RemoteError, match="makes no sense"):
+        taken(Remade(Noisy(10), arena), 6, pickled)
+
+
 def test_bytes_that_mean_nothing_are_an_error(arena):
     with pytest.raises(RemoteError, match="sample 6 from another host makes no sense"):
-        taken(Unquestioned(Noisy(10), arena), 6, put(arena, b"\x10\0\0\0" + bytes(100)))
+        taken(Remade(Noisy(10), arena), 6, put(arena, b"\x10\0\0\0" + bytes(100)))
 
 
 def test_what_nobody_brought_is_made_here(arena):

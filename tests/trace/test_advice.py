@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.trace import advice
-from headrace.trace.figures import Figures, FormFigures, Lane, RunFigures, Steady
+from headrace.trace.figures import Figures, FormFigures, Lane, NodeFigures, RunFigures, Steady
 from headrace.trace.operation_times import OperationFigures
 from headrace.trace.spread import Spread
 from headrace.trace.verdict import judge
@@ -67,6 +67,7 @@ def short(**changes):
         slow=0,
         slowest=(),
         cache=(),
+        elsewhere=(),
         bytes_in=0,
         bytes_out=0,
         copies=Spread(),
@@ -167,6 +168,16 @@ class TestWork:
         cached = (FormFigures("decoded", 10, 0.1, Spread()),)
         assert advice.cache(short(cores=4, runs=(run(0), run(1)), cache=cached)) is None
 
+    def test_cores_of_other_hosts_where_those_here_are_too_few(self):
+        found = advice.other_hosts(short(cores=4))
+        assert found.setting == "remote=headrace.Ray(cpus=5)"  # 0.4 s of work every 0.05 s: eight cores, and a tenth
+        assert "your GPU wants 5 cores more than the 4 of this host" in found.text
+
+    def test_no_other_hosts_where_there_are_cores_or_other_hosts_already(self):
+        node = (NodeFigures("10.0.0.2", 10, 0.1, Spread()),)
+        assert advice.other_hosts(short(cores=8)) is None
+        assert advice.other_hosts(short(cores=4, elsewhere=node)) is None
+
     def test_samples_instead_of_batches(self):
         uneven = {"work": time(0.4, std=0.2)}
         assert setting(advice.other_loader, short(facts={"torch": True}, **uneven)) == "headrace.DataLoader"
@@ -217,7 +228,7 @@ def test_a_loader_that_does_well_gets_no_advice():
 def test_every_rule_is_asked():
     found = advice.advise(short(cores=4, blocked_share=0.2, runs=(run(0), run(1)), deaths=1))
     there = "device='cuda', on_device=True"
-    wanted = ["in_order=False", "operation 'decode'", there, "cache", "num_workers"]
+    wanted = ["in_order=False", "operation 'decode'", there, "cache", "remote=headrace.Ray(cpus=5)", "num_workers"]
     assert [one.setting for one in found] == wanted
 
 

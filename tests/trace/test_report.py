@@ -7,6 +7,7 @@ import pytest
 from headrace.core.errors import TraceError
 from headrace.trace import format as F
 from headrace.trace.calibrate import Calibration, calibrate
+from headrace.trace.reader import read
 from headrace.trace.report import report
 from headrace.trace.select import chosen
 from tests.trace.made import MS, Made, input_bound, trainer_bound
@@ -249,6 +250,25 @@ def test_counts(tmp_path):
         "decoded": 1,
         "augmented": 1,
     }
+
+
+def test_samples_made_on_other_hosts_are_told_by_node(tmp_path):
+    made = Made(tmp_path / "t")
+    made.run(workers=1)
+    for number, node in enumerate(["10.0.0.2", None, "10.0.0.3", "10.0.0.2"]):
+        if node is not None:
+            made.stream(0).span(F.ELSEWHERE + node, made.at(number), 3 * MS)
+        made.sample(0, number, 1, number, batch=0, row=number)
+    made.batch(0, 0, 10)
+    trace = read(made.path)
+    nodes = [trace.names[name] if name >= 0 else None for name in trace.samples["node"].tolist()]
+    assert nodes == ["made on 10.0.0.2", None, "made on 10.0.0.3", "made on 10.0.0.2"]
+    figures = loader_of(made).figures
+    assert [(each.node, each.samples, each.share) for each in figures.elsewhere] == [
+        ("10.0.0.2", 2, 0.5),
+        ("10.0.0.3", 1, 0.25),
+    ]
+    assert figures.elsewhere[0].time.mean == pytest.approx(0.003)
 
 
 def test_workers_one_by_one(tmp_path):

@@ -178,6 +178,14 @@ class Staged:
         self._checks.passed(clock() - start)
         return value
 
+    def go_on(self, index: Any, form: int, stamp: list[int] | None, value: Any) -> Any:
+        """The sample, made of a form of it that others have made; which is kept if they read it of the same file."""
+        self._counter.found(W.NOWHERE)
+        share = self._opened()
+        if share is not None and not share.is_left and stamp == self._stamp(index):
+            self._keep(share, index, form, (stamp, value))
+        return self._stages.run(index, value, form)
+
     def _checked(self, share: Share, index: Any, form: int, value: Any, row: Arrived | None) -> Any:
         """The sample in that form, made anew: all that is kept is dropped if it is another."""
         stamp = self._stamp(index)

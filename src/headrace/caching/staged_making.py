@@ -1,5 +1,6 @@
 """The orders by which processes make samples beside a cache."""
 
+from collections.abc import Callable
 from typing import Any
 
 from headrace.cache.share import Share
@@ -11,6 +12,9 @@ from headrace.engine.worker.maker import Maker, Making
 from headrace.fetching.arena import Arena
 from headrace.staging import stages
 
+MakesStaged = Callable[[Any, Caching, Counter, Share | None, Arena | None], Staged]
+"""Makes a ``Staged``, or what does its work where samples come from elsewhere."""
+
 
 class StagedMaking(Making):
     """The orders by which a process makes samples beside a cache."""
@@ -21,6 +25,7 @@ class StagedMaking(Making):
         """``share``: the rank's own, for the trainer's process. ``other``: the orders where there is no cache."""
         self._caching, self._other = caching, other
         self._arena: Arena | None = getattr(other, "arena", None)
+        self._makes: MakesStaged = getattr(other, "staged", Staged)
         self._own: tuple[Counts, Share] | None = (counts, share)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -40,7 +45,8 @@ class StagedMaking(Making):
                     "worker_init_fn changes what the dataset's samples are, and with cache= all workers must agree "
                     "about that: change the dataset before it is given to the loader"
                 )
-        made = Staged(dataset, self._caching, Counter.of_worker(self._caching.counts, lane), arena=self._arena)
+        counter = Counter.of_worker(self._caching.counts, lane)
+        made = self._makes(dataset, self._caching, counter, None, self._arena)
         if late:
             made.stay_away()
         return made
@@ -53,4 +59,4 @@ class StagedMaking(Making):
         """The maker in the trainer's own process."""
         assert self._own is not None
         counts, share = self._own
-        return Staged(dataset, self._caching, counts.here(), share)
+        return self._makes(dataset, self._caching, counts.here(), share, self._arena)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.cache.cache_options import parse_size
-from headrace.cli import UsageError, answer, plan_device
-from headrace.cli.plan_trace import THERE, parameters
+from headrace.cli import UsageError, answer, plan_device, plan_elsewhere
+from headrace.cli.plan_trace import LANES, THERE, parameters
 from headrace.cli.screen import screen, table
 from headrace.plan import bottleneck, device, partition, splitting
 from headrace.plan.device import DeviceRates
@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     try:
         values = _given(options)
-        there = values.pop(THERE, False)
+        there, lanes = values.pop(THERE, False), values.pop(LANES, None)
         rates = DeviceRates.of(values.pop("device")) if "device" in values else None
         given = _parameters(options, values)
         split = None if options.split is None else Split.parse(options.split)
@@ -54,6 +54,7 @@ def run(options: argparse.Namespace) -> int:
     own = _loader(given, options.jobs, rates if there else None)
     there_too = plan_device.computed(given, options.jobs, rates, None if there else own["throughput"])
     found = _computed(given, split, "device" if there else "cpu") | {"loader": own, "on_device": there_too}
+    found["elsewhere"] = plan_elsewhere.computed(given, own, lanes)
     answer(options, found, lambda: _show(found))
     return 0
 
@@ -201,4 +202,6 @@ def _show(found: dict[str, Any]) -> None:
     else:
         out.print(f"For {jobs} no cache is needed: {own['without_cache']:,.0f} samples/s come without one.")
     out.print(plan_device.told(found["on_device"], found["parameters"]["s_cache"]))
+    if found["elsewhere"] is not None:
+        out.print(plan_elsewhere.told(found["elsewhere"]))
     out.print(f"With the resources' split, the pace is set by: {other['limit']}.", style="dim")

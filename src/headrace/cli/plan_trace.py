@@ -12,6 +12,8 @@ DEVICE = ("device decode", "device pixels")
 """Spans of batches whose pixels a device did."""
 THERE = "on_device"
 """Stands among the parameters of a trace whose loader had a device decode and augment."""
+LANES = "lanes"
+"""Stands among the parameters of a trace for the number of lanes that it was recorded with."""
 UNLIMITED = {"b_nic": 1e15, "b_pcie": 1e15, "b_cache": 1e15}
 """What no trace says: taken for no limit, unless it is given."""
 
@@ -46,6 +48,7 @@ def parameters(trace: Trace, where: str) -> dict[str, Any]:
         "b_storage": lanes * encoded / fetch,
         "s_data": encoded,
         "n_total": float(len(np.unique(samples["index"]))),
+        LANES: lanes,
     }
     brought = lanes / (decode + augment)
     if not all(there.values()):

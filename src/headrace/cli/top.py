@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 
@@ -18,6 +18,8 @@ from headrace.plan.partition import FORMS
 
 COLUMNS = ("process", "loader", "epoch", "samples/s", "waits", "lanes", "ready", "slow", "over", "lost")
 """``over``: from which cost on a sample is slow; ``lost``: samples failed + workers died. The JSON has more."""
+ELSEWHERE = ("process", "loader", "lanes there", "samples", "made here", "nodes")
+"""``made here``: of the samples that were asked for there."""
 CACHES = ("process", "loader", "hits", *FORMS, "misses", "held", "split")
 """``hits``: between two looks; ``held``: for all jobs; ``split``: of the room, in percent."""
 LONGEST = 11
@@ -102,9 +104,24 @@ def _print(console: Console, before: Look, now: Look, options: argparse.Namespac
 
 
 def _tables(before: Look, now: Look, seconds: float) -> Group:
-    caches = _caches(before, now)
-    loading = _table(before, now, seconds)
-    return Group(loading) if caches is None else Group(loading, "", caches)
+    tables: list[RenderableType] = [_table(before, now, seconds)]
+    for more in (_caches(before, now), _elsewhere(now)):
+        if more is not None:
+            tables += ["", more]
+    return Group(*tables)
+
+
+def _elsewhere(now: Look) -> Table | None:
+    """A table of the loaders with ``remote=``; None where none has it."""
+    table = _empty(ELSEWHERE)
+    for key in sorted(now):
+        each, use = now[key], now[key].elsewhere
+        if use is None:
+            continue
+        nodes = ", ".join(f"{node}: {_count(count)}" for node, count in use.nodes)
+        counts = (str(use.lanes), _count(use.samples), _count(use.given_back), nodes)
+        table.add_row(str(each.process), _called(each), *counts)
+    return table if table.row_count else None
 
 
 def _caches(before: Look, now: Look) -> Table | None:

@@ -66,6 +66,12 @@ def _loader(found: LoaderReport, out: Console) -> None:
             cells = (str(tier.samples), f"{tier.share:.1%}", _short(tier.time.mean), _short(tier.time.p90))
             made.add_row(tier.form, *cells)
         out.print(made)
+    if figures.elsewhere:
+        made = table("made on other hosts", "node", "samples", "share", "asked to here", "P90")
+        for node in figures.elsewhere:
+            cells = (str(node.samples), f"{node.share:.1%}", _short(node.time.mean), _short(node.time.p90))
+            made.add_row(node.node, *cells)
+        out.print(made)
     for division in figures.divisions:
         out.print(f"cache divided {division}")
     for line in _counts(figures):

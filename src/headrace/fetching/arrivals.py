@@ -56,9 +56,29 @@ class Arrivals(Generic[T]):
         """Samples drawn that have not arrived."""
         return sum(len(group.numbers) for group in self._groups) - len(self._gone) - len(self._here)
 
-    def here(self, payload: T) -> int:
-        """Samples that have arrived as ``payload`` itself, and are not published."""
-        return sum(found is payload for found in self._here.values())
+    @property
+    def here(self) -> int:
+        """Samples that have arrived and are not published."""
+        return len(self._here)
+
+    def holds(self, number: int) -> bool:
+        """True if a number that was drawn is not published."""
+        return number not in self._gone and self._group_of(number) is not None
+
+    def publishable(self) -> int:
+        """Groups that may be published now, one after the other; in free order, as many as samples are there for."""
+        if self._arrangement is Arrangement.FREE:
+            place = self._published - self._over
+            size = len(self._groups[place].numbers) if place < len(self._groups) else 0
+            return len(self._here) // size if size else 0
+        count = 0
+        for group in self._groups:
+            if group.numbers and group.numbers[0] not in self._gone:
+                if all(number in self._here for number in group.numbers):
+                    count += 1
+                elif self._arrangement is Arrangement.STRICT:
+                    break
+        return count
 
     def all_missing(self) -> list[int]:
         """Numbers that have not arrived."""

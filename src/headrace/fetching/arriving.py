@@ -43,10 +43,13 @@ class ArrivingGroups:
         places = [place for place in group.payloads if place is not None]
         self._live.update((place.offset, place) for place in places)
         self._fetcher.taken(places)
-        pack = wire.places
-        if self._pack is not None:
-            pack = partial(_packed, self._pack([self._notes.pop(number, None) for number in group.numbers]))
-        return Group(group.indices, group.payloads, pack, partial(self._settle, group.payloads))
+        release = partial(self._settle, group.payloads)
+        if self._pack is None:
+            return Group(group.indices, group.payloads, wire.places, release)
+        notes = [self._notes.pop(number, None) for number in group.numbers]
+        return Group(
+            group.indices, list(zip(notes, group.payloads, strict=True)), partial(_packed, self._pack), release
+        )
 
     @property
     def _asks_for_more(self) -> bool:
@@ -83,11 +86,15 @@ class ArrivingGroups:
                 unasked.append(number)
                 continue
             try:
-                keys[number] = self._key(index)
+                keys[number] = self._named(number, index)
             except Exception:  # noqa: BLE001  (an index the dataset has not: the worker will raise what it says)
                 unasked.append(number)
         self._arrivals.arrive_at_once(unasked, None)
         self._fetcher.ask(keys, self._arrived)
+
+    def _named(self, number: int, index: Any) -> str:
+        """The key of what is to be brought for a sample. Raises for an index that there is not."""
+        return self._key(index)
 
     def _arrived(self, place: Arrived) -> None:
         if not self._arrivals.arrive(place.number, place):
@@ -130,6 +137,6 @@ class ArrivingGroups:
         return self._groups.state(owed + self._arrivals.waiting())
 
 
-def _packed(notes: bytes, places: Sequence[Arrived | None]) -> bytes:
+def _packed(pack: Callable[[Sequence[Any]], bytes], made_of: Sequence[tuple[Any, Arrived | None]]) -> bytes:
     """The bytes for a worker: the places, and then the notes of the source before."""
-    return wire.places(places) + notes
+    return wire.places([place for _, place in made_of]) + pack([note for note, _ in made_of])

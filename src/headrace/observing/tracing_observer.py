@@ -135,6 +135,11 @@ class TracingObserver(Observer):
         self._retries = retries
         self.stream.span(F.NETWORK, began, took)
 
+    def made_elsewhere(self, node: str, size: int, began: int, took: int) -> None:
+        """The sample being made was made on another host, and asked for there at ``began``."""
+        self.probe.bytes_in += size
+        self.stream.span(F.ELSEWHERE + node, began, took)
+
     def _count(self, pending: list[int]) -> None:
         for at in range(0, len(pending), 2):
             operation_costs.count(self._account, pending[at + 1] >> F.TAG_SHIFT, pending[at] & F.LENGTH)

@@ -11,6 +11,7 @@ import pickle
 import select
 import signal
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -45,7 +46,17 @@ def _unpacked(orders: HostOrders) -> LaneWork:
     if differences:
         raise RuntimeError("samples made here could differ: " + "; ".join(differences))
     dataset, worker_init_fn = pickle.loads(bundle.packed)  # noqa: S301  (the same)
-    return LaneWork(dataset, worker_init_fn, orders.token, orders.first, orders.total)
+    address, pickled = orders.address, _pickled(bundle)
+    return LaneWork(dataset, worker_init_fn, orders.token, orders.first, orders.total, address, pickled)
+
+
+def _pickled(bundle: DatasetBundle) -> Callable[[Any], bytes] | None:
+    """As Ray would carry it: of a class that only the trainer's program has, that class is found there again."""
+    if not bundle.pickled:
+        return None
+    from headrace.remote.ray_driver import by_value  # noqa: PLC0415  (imports Ray, where the user wants it)
+
+    return by_value
 
 
 def _received(channel: socket.socket) -> bytes:

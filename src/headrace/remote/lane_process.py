@@ -8,18 +8,20 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, NoReturn
 
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
+from headrace.cache.backends.entry_word import NOWHERE
 from headrace.cache.entries.codec import NotKept
-from headrace.caching.plans import codec
 from headrace.engine.worker import generators, seeding
 from headrace.engine.worker.failure import LEAVING
 from headrace.engine.worker.worker_main import set_name
-from headrace.remote import messages
+from headrace.remote import messages, sample_entry
 from headrace.remote.messages import EntryKind, Head, Request, Subject
+from headrace.staging.stages import Stages, staged
 
 SHOW_SECONDS = 10.0
 """So long a stranger may take to show the token."""
@@ -36,6 +38,10 @@ class LaneWork:
     """The number of the first lane here, as ``worker_init_fn`` is told."""
     lanes: int
     """How many there are, of all hosts and the trainer's own."""
+    node: str
+    """The address of this one."""
+    pickled: Callable[[Any], bytes] | None = None
+    """Pickles what no entry can hold; None: that is refused."""
 
 
 def serve(connection: socket.socket, work: LaneWork, lane: int, host: int) -> NoReturn:
@@ -83,7 +89,9 @@ class ServingLane:
     def __init__(self, connection: socket.socket, work: LaneWork, lane: int) -> None:
         """Start with nothing sent."""
         self._connection, self._work, self._number = connection, work, work.first + lane
-        self._codec = codec()
+        self._codec = sample_entry.codec()
+        self._node = work.node.encode()
+        self._stages: Stages | None = None
         self._sends = threading.Lock()  # one message at a time
 
     def run(self) -> None:
@@ -141,25 +149,41 @@ class ServingLane:
 
     def _answered(self, number: int, wanted: Request) -> list[bytes | bytearray]:
         began = time.monotonic_ns()
-        entries = [self._made(wanted, index) for index in wanted.indices]
-        return messages.answer(number, time.monotonic_ns() - began, entries)
+        forms = wanted.forms or repeat(NOWHERE)
+        made = [self._made(wanted, index, form) for index, form in zip(wanted.indices, forms, strict=False)]
+        return messages.answer(number, time.monotonic_ns() - began, made)
 
-    def _made(self, wanted: Request, index: Any) -> tuple[EntryKind, bytes | bytearray]:
+    def _made(self, wanted: Request, index: Any, form: int) -> tuple[EntryKind, bytes | bytearray]:
+        """One sample, or the form of it that is wanted. What cannot be carried in that form comes as a sample."""
         seeding.seed_sample(wanted.seed, wanted.epoch, index)
         try:
+            if form:
+                stamp, value = self._stage(index, form)
+                try:
+                    return EntryKind.STAGE, sample_entry.packed(self._codec, (stamp, value), self._node)
+                except NotKept:
+                    seeding.seed_sample(wanted.seed, wanted.epoch, index)
             sample = self._work.dataset[index]
         except LEAVING:
             raise
         except BaseException as error:  # noqa: BLE001  (the user's dataset; made again beside the trainer, which raises)
             return EntryKind.FAILED, f"{type(error).__name__}: {error}".encode("utf-8", "replace")
         try:
-            return EntryKind.VALUE, packed(self._codec.describe(sample))
+            return EntryKind.VALUE, sample_entry.packed(self._codec, sample, self._node)
         except NotKept as error:
-            return EntryKind.UNFIT, str(error).encode("utf-8", "replace")
+            return self._unfit(sample, error)
 
+    def _stage(self, index: Any, form: int) -> tuple[list[int] | None, Any]:
+        """The state of the sample's file before it was read, and the form of it that a cache is to keep."""
+        if self._stages is None:
+            self._stages = staged(self._work.dataset, ("", "", ""))
+        stamp = self._stages.stamp(index)
+        return None if stamp is None else list(stamp), self._stages.upto(index, form)
 
-def packed(described: Any) -> bytearray:
-    """An entry: a value that was described, in one piece."""
-    entry = bytearray(messages.entry_size(described.layout, described.size))
-    described.write(messages.write_layout(memoryview(entry), described.layout), but_last=False)
-    return entry
+    def _unfit(self, sample: Any, why: NotKept) -> tuple[EntryKind, bytes]:
+        if self._work.pickled is None:
+            return EntryKind.UNFIT, str(why).encode("utf-8", "replace")
+        try:
+            return EntryKind.PICKLED, self._work.pickled(sample)
+        except Exception as error:  # noqa: BLE001  (of many kinds)
+            return EntryKind.UNFIT, f"cannot be pickled ({type(error).__name__}: {error})".encode("utf-8", "replace")

@@ -142,7 +142,7 @@ class RemoteLoop:
                     continue
                 keys = [self._keys[number] for number in asked.samples]
                 self._sent[lane, asked.number] = time.monotonic_ns()
-                link.send(messages.request(asked.number, Request(*keys[0][:2], [key.sample for key in keys])))
+                link.send(messages.request(asked.number, Request.of(keys)))
 
     def ready(self, lane: int) -> None:
         """A lane is there."""

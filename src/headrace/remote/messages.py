@@ -1,8 +1,8 @@
 """The messages between a lane on another host and the fetcher over their stream.
 
 The fetcher shows a token first. After that both sides send messages: a head of fixed size, then so many bytes. The body
-of an answer is a table with the kind and size of each sample's entry, and then the entries. Requests are JSON; an entry
-is the layout and the body of a typed value, or words. Nothing is a pickle.
+of an answer is a table with the kind and size of each sample's entry, and then the entries (see ``entries``). Requests
+are JSON. Nothing is a pickle, but a sample that no entry can hold, and only where the user allows that.
 """
 
 import enum
@@ -18,8 +18,6 @@ TOKEN = 32
 HEAD = struct.Struct("<B3xIQQQ")
 _SIZE = struct.Struct("<Q")
 _KIND_BITS = 56
-_LAYOUT = struct.Struct("<I")
-ALIGN = 64
 LARGEST = 1 << 40
 """Bytes of one answer: more is no message."""
 BEAT_SECONDS = 0.25
@@ -47,6 +45,10 @@ class EntryKind(enum.IntEnum):
     """The dataset raised: words."""
     UNFIT = 2
     """Not of types that can be carried: words."""
+    STAGE = 3
+    """An earlier form of the sample, which a cache is to keep: the state of its file, and the value."""
+    PICKLED = 4
+    """A pickle of what no entry can hold, where the user allows that."""
 
 
 class Head(NamedTuple):
@@ -82,6 +84,14 @@ class Request(NamedTuple):
     seed: int
     epoch: int
     indices: list[Any]
+    forms: list[int] = []  # noqa: RUF012  (never changed)
+    """The form in which each is wanted, as a cache calls it, 0 for the sample itself; empty: all are."""
+
+    @classmethod
+    def of(cls, keys: "Sequence[GroupKey]") -> "Request":
+        """The request for samples of one seed and epoch."""
+        forms = [key.form for key in keys]
+        return cls(keys[0].seed, keys[0].epoch, [key.sample for key in keys], forms if any(forms) else [])
 
 
 def new_token() -> bytes:
@@ -102,8 +112,8 @@ def request(number: int, wanted: Request) -> bytes:
 
 def read_request(body: bytes | bytearray) -> Request:
     """The body of one."""
-    seed, epoch, indices = json.loads(body)
-    return Request(int(seed), int(epoch), list(indices))
+    seed, epoch, indices, forms = json.loads(body)
+    return Request(int(seed), int(epoch), list(indices), list(forms))
 
 
 def words(kind: Subject, text: str) -> bytes:
@@ -134,33 +144,6 @@ def read_table(table: bytes | bytearray, head: Head) -> list[tuple[EntryKind, in
     return found
 
 
-def entry_size(layout: bytes, size: int) -> int:
-    """Bytes of an entry of a value with this layout and a body of ``size`` bytes."""
-    return _begin(layout) + size
-
-
-def _begin(layout: bytes) -> int:
-    return -(-(_LAYOUT.size + len(layout)) // ALIGN) * ALIGN
-
-
-def write_layout(target: memoryview, layout: bytes) -> memoryview:
-    """Begin an entry in ``target``; the place for the body is returned."""
-    begin = _begin(layout)
-    target[:begin] = (_LAYOUT.pack(len(layout)) + layout).ljust(begin, b"\0")
-    return target[begin:]
-
-
-def read_entry(entry: memoryview) -> tuple[bytes, memoryview]:
-    """Layout and body. Raises ``ValueError`` for what is none."""
-    if len(entry) < _LAYOUT.size:
-        raise ValueError("an entry is too short")
-    (size,) = _LAYOUT.unpack_from(entry)
-    layout = bytes(entry[_LAYOUT.size : _LAYOUT.size + size])
-    if len(layout) != size or _begin(layout) > len(entry):
-        raise ValueError("an entry is too short")
-    return layout, entry[_begin(layout) :]
-
-
 class GroupKey(NamedTuple):
     """A sample as the fetcher is asked for it."""
 
@@ -168,15 +151,17 @@ class GroupKey(NamedTuple):
     epoch: int
     sample: Any
     """Its index."""
+    form: int = 0
+    """The form it is wanted in, see ``Request``."""
 
     def text(self) -> str:
         """A line of text that identifies the key, equal for equal keys."""
         if type(self.sample) is int:  # nearly always, and ten times as fast
-            return f"[{self.seed},{self.epoch},{self.sample}]"
+            return f"[{self.seed},{self.epoch},{self.sample},{self.form}]"
         return json.dumps(self, separators=(",", ":"))
 
     @classmethod
     def of(cls, text: str) -> "GroupKey":
         """The key of which this is the ``text``."""
-        seed, epoch, index = json.loads(text)
-        return cls(int(seed), int(epoch), index)
+        seed, epoch, index, form = json.loads(text)
+        return cls(int(seed), int(epoch), index, int(form))

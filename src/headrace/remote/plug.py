@@ -10,15 +10,15 @@ from torch.utils.data import IterableDataset
 
 from headrace.core.errors import RemoteError
 from headrace.core.options import Loading, Seeding
-from headrace.core.stats import RemoteUse
 from headrace.engine.trainer.counters import LoaderCounters
+from headrace.fetching.arena import Arena
 from headrace.fetching.fetcher import Fetcher
 from headrace.remote import shipped
 from headrace.remote.fetch_orders import RemoteOrders
 from headrace.remote.messages import GroupKey
 from headrace.remote.placement import Place
 from headrace.remote.ray_options import Ray
-from headrace.remote.remade import Remade, Unquestioned
+from headrace.remote.remade import RemoteMaking
 from headrace.remote.supply import Crowd, RemoteGroups
 from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.sched.source import Source
@@ -30,13 +30,10 @@ def hosts(loader: Any) -> "RayHosts":
         raise RemoteError("remote= needs Ray: pip install 'headrace[ray]'")
     refused = (
         (isinstance(loader.dataset, IterableDataset), "takes map-style datasets: a stream has no samples to give away"),
-        (loader.num_workers == 0, "needs workers on this host, which take up what comes: num_workers=1 or more"),
         (
             loader.loading.seeding is not Seeding.SAMPLE,
             "needs Loading(seeding=Seeding.SAMPLE): one seed for each sample",
         ),
-        (loader.cache is not None, "and cache= do not go together yet: leave one of them out"),
-        (loader.on_device is not None, "and on_device= do not go together yet: leave one of them out"),
     )
     for is_so, why in refused:
         if is_so:
@@ -65,8 +62,11 @@ class RayHosts:
     def __init__(self, options: Ray, loading: Loading, workers: int) -> None:
         """Start without asking anything of anybody."""
         self._options, self._prefetch = options, loading.prefetch
-        self.brings = Remade if options.compare else Unquestioned
         self._crowd = Crowd(loading.prefetch.memory, workers)
+
+    def making(self, arena: Arena) -> RemoteMaking:
+        """The orders by which processes here take up what comes into ``arena``."""
+        return RemoteMaking(arena, compares=self._options.compare, pickled=self._options.pickled)
 
     @property
     def is_gone(self) -> bool:
@@ -75,7 +75,7 @@ class RayHosts:
 
     def orders(self, dataset: Any, worker_init_fn: Any, workers: int, batch: int) -> RemoteOrders:
         """The orders of a fetcher that has samples made there. Raises ``RemoteError`` for what cannot travel."""
-        told = pickle.dumps(shipped.packed(dataset, worker_init_fn, _by_value))
+        told = pickle.dumps(shipped.packed(dataset, worker_init_fn, _by_value, pickled=self._options.pickled))
         return RemoteOrders(
             prefetch=self._prefetch,
             batch=batch,
@@ -98,26 +98,16 @@ class RayHosts:
         if fetcher.pid is None and not self._crowd.is_gone:
             fetcher.begin()
 
-        def key(index: Any) -> str:
+        def key(index: Any, form: int) -> str:
             if type(index) not in {int, str}:
                 raise TypeError(index)
-            return GroupKey(*seeds, index).text()
+            return GroupKey(*seeds, index, form).text()
 
         return RemoteGroups(groups, fetcher, key, arrangement, displacement, self._crowd, counters)
 
     def count(self, fetcher: Fetcher, counters: LoaderCounters) -> None:
         """Bring what is known of other hosts into the counters."""
-        told, crowd = fetcher.facts.get("remote"), self._crowd
-        if told is not None:
-            counters.remote = RemoteUse(
-                samples=crowd.made,
-                given_back=crowd.given_back,
-                nodes=tuple(sorted(told["nodes"].items())),
-                lanes=0 if crowd.is_gone else told["lanes"],
-                by_ray=told["carried"],
-                bytes=crowd.bytes,
-                sample_seconds=told["made"],
-            )
+        self._crowd.count(fetcher, counters)
 
 
 def _by_value(value: Any) -> bytes:

@@ -7,6 +7,7 @@ for an address where nobody answers, so it is probed first.
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import pickle
 import socket
@@ -121,13 +122,18 @@ class Driver:
         except OSError as error:
             raise RemoteError(f"no Ray cluster answers at {place.address}: {error}") from None
         environment = None if place.runtime_env is None else dict(place.runtime_env)
+        logging.getLogger("ray").setLevel(
+            logging.ERROR
+        )  # it would tell the trainer's user about threads of this process
         ray.init(address=place.address, runtime_env=environment, log_to_driver=False, configure_logging=False)
 
     @property
     def is_guarded(self) -> bool:
-        """True if the cluster is protected by TLS or tokens, which a plain stream would undercut."""
-        tls, mode = os.environ.get("RAY_USE_TLS", "0"), os.environ.get("RAY_AUTH_MODE", "disabled")
-        return tls.lower() in {"1", "true"} or mode.lower() not in {"", "disabled"}
+        """True if the cluster is protected by TLS, which a plain stream would undercut.
+
+        Tokens, Ray's other protection, say who may speak and hide nothing: what a stream begins with does the same.
+        """
+        return os.environ.get("RAY_USE_TLS", "0").lower() in {"1", "true"}
 
     def placed(self, cpus: int) -> list[Placement]:
         """Processes for so many lanes."""

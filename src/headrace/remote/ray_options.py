@@ -17,7 +17,8 @@ class Ray:
     them, by which nodes are chosen; ``labels``: those that a node must have. ``runtime_env``: Ray's, with code,
     packages and environment variables (credentials among them) for those processes; None: that of the job this process
     is in. ``compare``: every worker makes the first sample that comes from elsewhere itself, too, and one that differs
-    in a single bit is an error.
+    in a single bit is an error. ``pickled``: samples of types that no entry of a cache can hold are carried as pickles,
+    as Ray would; whoever can write to the network between the hosts could then run code in this one's workers.
     """
 
     cpus: int
@@ -26,6 +27,7 @@ class Ray:
     labels: Mapping[str, str] = field(default_factory=dict)
     runtime_env: Mapping[str, Any] | None = field(default=None, repr=False)
     compare: bool = True
+    pickled: bool = False
 
     def __post_init__(self) -> None:
         given: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}  # whatever it is

@@ -5,8 +5,8 @@ from typing import Any
 from headrace.engine.iteration_state import IterationState
 from headrace.engine.worker.maker import Making
 from headrace.fetching.fetch_part import FetchersOfLoader, FetchPart
-from headrace.fetching.fetched import FetchedMaking
 from headrace.remote.plug import RayHosts
+from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.sched.source import Source
 
 
@@ -24,11 +24,12 @@ class RemotePart(FetchPart):
         told = settings.dataset, settings.worker_init_fn, settings.workers, settings.batch_size or 1
         fetcher = self._fetching(lambda: self._hosts.orders(*told))
         displacement = settings.scheduling.max_displacement or 0
-        return self._hosts.groups(source, fetcher, self._state.counters, seeds, settings.arrangement, displacement)
+        arrangement = settings.arrangement if settings.workers else Arrangement.STRICT
+        return self._hosts.groups(source, fetcher, self._state.counters, seeds, arrangement, displacement)
 
     def making(self, making: Making) -> Making:
         """See ``Part``."""
-        return making if self._fetcher is None else FetchedMaking(self._fetcher.arena, self._hosts.brings)
+        return making if self._fetcher is None else self._hosts.making(self._fetcher.arena)
 
     def count(self) -> None:
         """See ``Part``."""

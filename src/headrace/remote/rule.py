@@ -40,6 +40,14 @@ class Means(NamedTuple):
     """Groups for which there is memory."""
 
 
+def part(demand: Demand, others: float) -> float:
+    """The share of each group that others should make, who can make ``others`` groups a second; the rest is what lanes
+    here can make in time.
+    """
+    wants = min(demand.taken / max(LEAST, 1 - demand.waited), demand.local + others)
+    return max(0.0, 1 - demand.local / wants) if wants else 1.0
+
+
 def wanted(demand: Demand, means: Means) -> int:
     """Groups that should be under way elsewhere; 0 where the host suffices."""
     if not means.lanes:

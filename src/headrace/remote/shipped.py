@@ -87,12 +87,20 @@ class DatasetBundle:
 
     packed: bytes
     facts: Facts
+    pickled: bool = False
+    """Whether samples that no entry can hold are carried as pickles."""
 
 
 def packed(
-    dataset: Any, worker_init_fn: Callable[[int], Any] | None, by_value: Callable[[Any], bytes]
+    dataset: Any,
+    worker_init_fn: Callable[[int], Any] | None,
+    by_value: Callable[[Any], bytes],
+    *,
+    pickled: bool = False,
 ) -> DatasetBundle:
     """A bundle. ``by_value`` pickles what only the trainer's own program defines, and takes that along.
+
+    ``pickled``: samples that no entry can hold are to be carried as pickles.
 
     Raises ``RemoteError`` for what cannot be pickled.
     """
@@ -115,4 +123,4 @@ def packed(
         digest = None if name in own or "<" in name else _digest(thing)
         if digest is not None:
             code[name] = digest
-    return DatasetBundle(content, Facts({name: _version(name) for name in ("python", *PACKAGES)}, code))
+    return DatasetBundle(content, Facts({name: _version(name) for name in ("python", *PACKAGES)}, code), pickled)

@@ -89,6 +89,13 @@ class Stages(NamedTuple):
                 raise
         return value
 
+    def upto(self, index: int, form: int) -> Any:
+        """The form of a sample that a cache would keep, made from the beginning."""
+        value: Any = index
+        for stage in self.steps[:form]:
+            value = (stage.to_keep if stage.to_keep is not None and stage.form == form else stage.run)(value)
+        return value
+
     def after(self, form: int) -> tuple[Stage, ...]:
         """The steps left for a sample that is there in this form; all of them for ``NOWHERE``."""
         return self.steps[form:]

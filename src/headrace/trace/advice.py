@@ -144,6 +144,25 @@ def on_device(figures: Figures) -> Advice | None:
     return Advice("device='cuda', on_device=True", text)
 
 
+def other_hosts(figures: Figures) -> Advice | None:
+    """Cores are full, and the trainer wants more of them than there are."""
+    if cheaper_operation(figures) is None or figures.cores is None or figures.elsewhere:
+        return None
+    step = figures.steady.step.mean
+    if not step:
+        return None
+    wants = figures.work.mean * (1.0 if figures.cpu is None else figures.cpu) / step
+    short = math.ceil(1.1 * wants - figures.cores)
+    if short < 1:
+        return None
+    text = (
+        f"A batch takes {seconds(figures.work.mean)} of work and the trainer needs one every {seconds(step)}: your GPU "
+        f"wants {short} core{'s' if short > 1 else ''} more than the {figures.cores:g} of this host. CPUs of other "
+        "hosts in a Ray cluster can make what is short: the same samples, in the same order."
+    )
+    return Advice(f"remote=headrace.Ray(cpus={short})", text)
+
+
 def cache(figures: Figures) -> Advice | None:
     """Epoch after epoch the same work is done again."""
     if cheaper_operation(figures) is None or len(figures.runs) < 2 or figures.cache:
@@ -300,6 +319,7 @@ RULES: tuple[Callable[[Figures], Advice | None], ...] = (
     cheaper_operation,
     on_device,
     cache,
+    other_hosts,
     transfer,
     prefetch,
     other_loader,

@@ -28,6 +28,7 @@ SCHEMAS: dict[str, list[tuple[str, str]]] = {
         ("repeated", "?"),
         ("tier", "i1"),
         ("retries", "i1"),
+        ("node", "i4"),
     ],
     "operations": [*_SPAN, *_WHERE, ("name", "i4"), ("sample", "i8"), ("position", "i4")],
     "rows": [*_SPAN, *_WHERE, ("batch", "i8"), ("first", "i4"), ("count", "i4")],
@@ -39,7 +40,8 @@ SCHEMAS: dict[str, list[tuple[str, str]]] = {
     "marks": [("time", "i8"), *_WHERE, ("name", "i4"), ("value", "i8")],
 }
 """The fields of every table, in order. ``row`` is the sample's row in its batch, ``position`` an operation's place
-among those of its sample, ``tier`` the form a cache had (1 encoded, 2 decoded, 3 augmented, 0 none)."""
+among those of its sample, ``tier`` the form a cache had (1 encoded, 2 decoded, 3 augmented, 0 none), ``node`` the
+name of the span that says on which other host it was made, -1 for none."""
 
 _PAIRS = {
     "rows": (F.ROWS, F.ROWS_ID),
@@ -139,6 +141,7 @@ class Decoder:
         samples["operations"] = (word >> 44 & 0xFF) - (wide | keyed)  # the unit of a wide index or key is counted in it
         samples["index"][keyed & (samples["index"] == F.NO_INDEX)] = -1
         samples["key"][keyed] = self._named(texts, F.KEY_TEXT, view.payload[at[keyed] + 2])
+        samples["node"] = self._nodes(view, texts, at)
         _land(samples, at, view)
         at_op = np.flatnonzero((view.tag > 0) & (view.tag <= F.LAST_OPERATION))
         operations = view.table("operations", at_op)
@@ -150,6 +153,18 @@ class Decoder:
         self._samples += len(samples)
         self._parts["samples"].append(samples)
         self._parts["operations"].append(operations)
+
+    def _nodes(self, view: "_RecordView", texts: dict[tuple[int, int], str], at: Any) -> Any:
+        """Of each sample, the name of the span before it that says where it was made; -1: here."""
+        found = np.full(len(at), -1)
+        nodes = [number for (kind, number), text in texts.items() if kind == F.NAME and text.startswith(F.ELSEWHERE)]
+        if nodes:
+            spans = np.flatnonzero(view.tag == F.SPAN)
+            names = view.payload[spans + 1]
+            of = np.searchsorted(at, spans)
+            told = np.isin(names, nodes) & (of < len(at))
+            found[of[told]] = self._named(texts, F.NAME, names[told])
+        return found
 
     def _pairs(self, view: "_RecordView", name: str, first: int, texts: dict[tuple[int, int], str]) -> None:
         at = np.flatnonzero(view.tag == first)

@@ -81,6 +81,18 @@ class FormFigures:
 
 
 @dataclass(frozen=True)
+class NodeFigures:
+    """Samples that were made on one other host."""
+
+    node: str
+    samples: int
+    share: float
+    """Of all samples."""
+    time: Spread
+    """From asking for them to having them here."""
+
+
+@dataclass(frozen=True)
 class Figures:
     """Figures of one loader in one process, over all its epochs."""
 
@@ -118,6 +130,7 @@ class Figures:
     slow: int
     slowest: tuple[SlowSample, ...]
     cache: tuple[FormFigures, ...]
+    elsewhere: tuple[NodeFigures, ...]
     bytes_in: int
     bytes_out: int
     copies: Spread

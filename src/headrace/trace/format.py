@@ -66,6 +66,10 @@ FAR = 4
 """A sample that took this many times the median is slow, whatever the loader's threshold was."""
 NETWORK = "network"
 """The span from asking a store for a row to having it."""
+ELSEWHERE = "made on "
+"""Begins the name of the span from asking another host for a sample to having it: the address of its node follows. The
+sample whose record comes next in the stream is that one.
+"""
 QUEUED = "without a core"
 """The counter of nanoseconds for which a worker's thread could have run so far, and had no core."""
 RETRIES_SHIFT = 7  # five bits: how often fetching was tried again

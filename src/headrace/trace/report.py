@@ -9,7 +9,7 @@ from headrace.trace import format as F
 from headrace.trace.advice import Advice, advise
 from headrace.trace.batches import delivered, following
 from headrace.trace.calibrate import Calibration
-from headrace.trace.figures import Figures, FormFigures, Lane, RunFigures, Steady
+from headrace.trace.figures import Figures, FormFigures, Lane, NodeFigures, RunFigures, Steady
 from headrace.trace.operation_times import operations, slow_samples
 from headrace.trace.reader import Table, Trace
 from headrace.trace.select import Loader, loaders, of_runs
@@ -130,6 +130,7 @@ def measure(trace: Trace, loader: Loader, cores: int | None = None) -> Figures:
         slow=slow,
         slowest=slowest,
         cache=_cache(samples),
+        elsewhere=_elsewhere(trace),
         bytes_in=int(samples["bytes_in"].sum()),
         bytes_out=int(samples["bytes_out"].sum()),
         copies=spread(trace.copies["elapsed"]),
@@ -226,6 +227,16 @@ def _lanes(trace: Trace, seconds: float) -> tuple[Lane, ...]:
         samples, rows, collations = (table[of == lane] for table, of in tables)
         spent = sum(int(spans["elapsed"].sum()) for spans in (samples, rows, collations))
         found.append(Lane(lane, ratio(spent / SECOND, seconds), len(samples), computed(samples)))
+    return tuple(found)
+
+
+def _elsewhere(trace: Trace) -> tuple[NodeFigures, ...]:
+    """Samples made on other hosts, node by node."""
+    samples, spans, found = trace.samples, trace.spans, []
+    for name in np.unique(samples["node"][samples["node"] >= 0]).tolist():
+        count = int((samples["node"] == name).sum())
+        node, time = trace.names[name].removeprefix(F.ELSEWHERE), spread(spans["elapsed"][spans["name"] == name])
+        found.append(NodeFigures(node, count, ratio(count, len(samples)), time))
     return tuple(found)
 
 

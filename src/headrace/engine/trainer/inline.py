@@ -89,8 +89,11 @@ class InlineRun:
             if group is NOT_YET:
                 if not block:
                     return NOT_YET
-                self._wait()
-                continue
+                watched = self._groups.wakes()  # which takes in what has come
+                group = self._groups.next()
+                if group is NOT_YET:
+                    self._wait(watched)
+                    continue
             if group is None:
                 raise StopIteration
             self._group = group
@@ -101,10 +104,11 @@ class InlineRun:
                 return made
             _settle(group)
 
-    def _wait(self) -> None:
-        """Wait until rows may have come."""
+    def _wait(self, watched: tuple[int, int]) -> None:
+        """Wait until rows may have come. ``watched``: see ``Source.wakes``."""
         poll = select.poll()
-        poll.register(*self._groups.wakes())
+        if watched[0] >= 0:  # nobody else has part in the work any more
+            poll.register(*watched)
         self._step.opened(poll.poll, 1000 * LOOK_SECONDS)
 
     def _made(self, group: Group) -> Hand[Group] | None:

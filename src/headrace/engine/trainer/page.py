@@ -4,6 +4,7 @@ It is an anonymous memory file of the loader's process, found through the proces
 nothing, needs no permission beyond reading the process, and leaves nothing behind when the process ends.
 """
 
+import json
 import mmap
 import os
 import struct
@@ -20,6 +21,10 @@ NAME = "headrace-loader"
 MAGIC = 0x48454144_00000001
 _PAGE = struct.Struct("<QIIIIII?7xQQQQQQQQQQQQ64s")
 _CACHE = struct.Struct("<QQQQQQQBBB")
+_ELSEWHERE = struct.Struct("<QQIIH")  # and the nodes, in JSON of so many bytes as the last number says
+_READ = 4096
+_NODES = _READ - _PAGE.size - _CACHE.size - _ELSEWHERE.size
+"""Bytes for the nodes; where they are more, the list ends with those that fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,20 @@ class CacheFigures:
     def served(self) -> int:
         """Samples in all."""
         return self.encoded + self.decoded + self.augmented + self.misses
+
+
+@dataclass(frozen=True, slots=True)
+class ElsewhereFigures:
+    """Figures of a loader with ``remote=``."""
+
+    samples: int
+    """Made on other hosts."""
+    given_back: int
+    """Asked for there and made here."""
+    lanes: int
+    """Processes that make samples there, now."""
+    nodes: tuple[tuple[str, int], ...]
+    """Samples of each node, by its address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +93,8 @@ class Snapshot:
     """The name of the dataset."""
     cache: CacheFigures | None
     """The cache's figures; None without one."""
+    elsewhere: ElsewhereFigures | None
+    """Figures of other hosts; None where none has part in the work."""
 
 
 class FiguresPage:
@@ -122,6 +143,14 @@ class FiguresPage:
         if use.division.why:
             counts = use.encoded, use.decoded, use.augmented, use.misses, use.exchanged, use.evicted, use.bytes
             _CACHE.pack_into(self._page, _PAGE.size, *counts, *use.division.split)
+        remote = counters.remote
+        if remote.lanes or remote.samples:
+            nodes = list(remote.nodes)
+            while len(text := json.dumps(nodes).encode()) > _NODES:
+                nodes.pop()
+            at = _PAGE.size + _CACHE.size
+            _ELSEWHERE.pack_into(self._page, at, remote.samples, remote.given_back, remote.lanes, 1, len(text))
+            self._page[at + _ELSEWHERE.size : at + _ELSEWHERE.size + len(text)] = text
 
     def close(self) -> None:
         self._page.close()
@@ -149,10 +178,10 @@ def _snapshot(file: Path, process: int) -> Snapshot | None:
         if not str(file.readlink()).startswith(f"/memfd:{NAME}"):
             return None
         with file.open("rb") as page:
-            raw = page.read(_PAGE.size + _CACHE.size)
+            raw = page.read(_READ)
     except OSError:
         return None
-    if len(raw) < _PAGE.size + _CACHE.size:
+    if len(raw) < _READ:
         return None
     magic, *values, name = _PAGE.unpack_from(raw)
     if magic != MAGIC or values[0] != process:  # not written to yet, or inherited by a worker
@@ -163,5 +192,18 @@ def _snapshot(file: Path, process: int) -> Snapshot | None:
     others = {
         "name": name.rstrip(b"\0").decode(errors="replace"),
         "cache": CacheFigures(**counts | {"split": split}) if sum(split) else None,
+        "elsewhere": _elsewhere(raw),
     }
     return Snapshot(**dict(zip(names, values, strict=False)) | others)
+
+
+def _elsewhere(raw: bytes) -> ElsewhereFigures | None:
+    at = _PAGE.size + _CACHE.size
+    samples, given_back, lanes, there, size = _ELSEWHERE.unpack_from(raw, at)
+    if not there:
+        return None
+    try:
+        nodes = json.loads(raw[at + _ELSEWHERE.size :][:size])
+    except ValueError:  # it was being written to
+        nodes = []
+    return ElsewhereFigures(samples, given_back, lanes, tuple((str(node), int(count)) for node, count in nodes))

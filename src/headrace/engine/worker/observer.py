@@ -79,6 +79,9 @@ class Observer:
     def brought(self, size: int, retries: int, began: int, took: int) -> None:
         """The sample being made comes from ``size`` bytes that were asked for over a network at ``began``."""
 
+    def made_elsewhere(self, node: str, size: int, began: int, took: int) -> None:
+        """The sample being made was made on another host, and asked for there at ``began``."""
+
     def tell(self, samples: int, size: int) -> None:
         """Note that so many samples of about that many bytes were made; the account is brought up to date now and
         then.
