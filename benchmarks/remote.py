@@ -76,11 +76,11 @@ def brought(address: str, data: Ready) -> tuple[float, float]:
     """CPU seconds for a sample: of the fetching process, and of this one."""
     from headrace.core.options import Prefetch
     from headrace.fetching.fetcher import Fetcher
-    from headrace.remote import shipped
+    from headrace.remote.elsewhere import shipped
     from headrace.remote.fetch_orders import RemoteOrders
     from headrace.remote.messages import GroupKey
-    from headrace.remote.placement import Place
     from headrace.remote.remade import Unquestioned
+    from headrace.remote.rules.placement import Place
 
     told = pickle.dumps(shipped.packed(data, None, pickle.dumps))
     place = Place(address, {"left": 1}, {}, None)

@@ -24,7 +24,7 @@ import psutil
 import pytest
 import torch
 
-from headrace.engine.worker import generators
+from headrace.engine.worker.randomness import generators
 from tests.names import OURS
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so a shell starts what it puts in the background

@@ -18,7 +18,7 @@ from headrace.cache.backends import shm
 from headrace.core.errors import BadRow, MissingKey, SplitError
 from headrace.decoding import decode, decode_label
 from headrace.store import Kind, LabelKind, Record, Schema, open_writable
-from headrace.store.keys import Keys
+from headrace.store.catalogues.keys import Keys
 from headrace.testing.scripted import ScriptedStore
 from tests.names import new_name
 

@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 import headrace
-from headrace.store.ingest import item_source
+from headrace.store.ingest.sources import item_source
 from headrace.store.locate import SCHEMES
 from headrace.store.shards.urls import FORMATS
 

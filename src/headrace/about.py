@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from headrace.core.errors import StoreError
 from headrace.store.base import Columns
-from headrace.store.keys import Keys
+from headrace.store.catalogues.keys import Keys
 
 
 def in_order(columns: Columns, keys: Sequence[str]) -> dict[str, npt.NDArray[Any]] | None:

@@ -16,15 +16,15 @@ from headrace.ondevice.pixels.choices import Pixels
 from headrace.staging.composition import STAGES, composed
 from headrace.staging.prefix import apply, cut
 from headrace.store.base import RESERVED, Columns, LocalStore, Row, Store
-from headrace.store.bridges import Blocking
-from headrace.store.keys import Keys
+from headrace.store.catalogues.keys import Keys
+from headrace.store.catalogues.looking import matching
+from headrace.store.catalogues.origin import NamingStore
+from headrace.store.catalogues.provenance import Identified, LookedAt, Provenance, Stamped
 from headrace.store.locate import open_store
-from headrace.store.looking import matching
-from headrace.store.origin import NamingStore
-from headrace.store.provenance import Identified, LookedAt, Provenance, Stamped
+from headrace.store.reading.bridges import Blocking
+from headrace.store.reading.wrappers import Retrying
 from headrace.store.shards.formats import PreparedStore
 from headrace.store.splits.split_file import chosen
-from headrace.store.wrappers import Retrying
 
 
 class StoreDataset(torch.utils.data.Dataset[Any]):

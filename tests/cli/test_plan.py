@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 
 import headrace
-from headrace.cli import plan_trace
 from headrace.cli.__main__ import main
+from headrace.cli.plans import plan_trace
 from headrace.trace.reader import read
 from tests.loader.test_on_device import Files
 from tests.plan.servers import parameters

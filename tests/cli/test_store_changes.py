@@ -12,10 +12,10 @@ import pytest
 from headrace.cli.__main__ import main
 from headrace.core.errors import IngestError
 from headrace.store import Kind, LabelKind, Record, Schema, open_store, open_writable
+from headrace.store.catalogues.origin import Origin
+from headrace.store.catalogues.pruning import pruning
 from headrace.store.ingest import ReadOptions, ingest
 from headrace.store.ingest.derived_keys import digest
-from headrace.store.origin import Origin
-from headrace.store.pruning import pruning
 from headrace.testing.stores import fill, sample_records
 from tests.store.ingest.support import class_folders, contents, manifest, picture
 

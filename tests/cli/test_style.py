@@ -16,12 +16,12 @@ from rich.console import Console
 
 from headrace.cli import run, top
 from headrace.cli.__main__ import COMMANDS, main, parser
-from headrace.cli.trace_tables import show as show_report
+from headrace.cli.traces.trace_tables import show as show_report
 from headrace.engine.trainer.page import CacheFigures, Snapshot
 from headrace.running.comparison import BothLoaders, LoaderFigures
 from headrace.trace import format as F
+from headrace.trace.analysis.report import report
 from headrace.trace.calibrate import Calibration
-from headrace.trace.report import report
 from tests.trace.made import Made
 
 

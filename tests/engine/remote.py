@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.core.errors import BadRow, MissingKey, StoreRefused
 from headrace.store.base import Info, LabelKind, Row
-from headrace.store.neighbours import Lying
+from headrace.store.reading.neighbours import Lying
 
 
 class RemoteNumbers:

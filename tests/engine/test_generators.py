@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from headrace.engine.worker import generators
+from headrace.engine.worker.randomness import generators
 from tests.parity.support import ROOT
 
 SEEDS = {

@@ -18,7 +18,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.worker.index_numbers import number
+from headrace.engine.worker.randomness.index_numbers import number
 from tests.parity.support import ROOT
 
 
@@ -149,7 +149,7 @@ def _is_json(index):
 def test_every_run_has_the_same_numbers():
     script = (
         "import json\nfrom tests.engine.test_identity import keys\n"
-        "from headrace.engine.worker.index_numbers import number\n"
+        "from headrace.engine.worker.randomness.index_numbers import number\n"
         "print(json.dumps({name: number(key) for name, key in keys().items()}))"
     )
     runs = []

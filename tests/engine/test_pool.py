@@ -9,7 +9,7 @@ from headrace.core.options import Prefetch, Retry
 from headrace.fetching.block_pool import KEPT, BlockPool, Keeping, Waiting
 from headrace.fetching.fetch_loop import StoreOrders
 from headrace.fetching.fetcher import Fetcher
-from headrace.store.neighbours import NeighbourBlock, marked, unmarked
+from headrace.store.reading.neighbours import NeighbourBlock, marked, unmarked
 from tests.engine.remote import RemoteNumbers, RemoteShards
 from tests.engine.test_fetcher import Collected, looked
 

@@ -1,7 +1,7 @@
 """A store behind a network whose rows say which version of it they are of: a file says which that is now."""
 
 from headrace.store.base import Row
-from headrace.store.provenance import Provenance
+from headrace.store.catalogues.provenance import Provenance
 from tests.engine.remote import RemoteNumbers, _Session
 
 SAMPLES = 24

@@ -14,7 +14,7 @@ import psutil
 import torch
 
 import headrace
-from headrace.engine.worker import forking
+from headrace.engine.worker.startup import forking
 from tests.loader.data import BulkPairs, Hook, Pairs, content, fixed, listed, nothing, padded
 from tests.parity.support import alive
 

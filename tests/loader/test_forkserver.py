@@ -14,7 +14,7 @@ import torch
 
 import headrace
 from headrace.cache.backends import shm
-from headrace.engine.worker import worker_main as worker
+from headrace.engine.worker.startup import worker_main as worker
 from headrace.trace.reader import read
 from tests.loader.data import Numbers, Pairs
 from tests.loader.support import PATIENCE

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 import headrace
 from headrace.cache.backends.shm import remove
-from headrace.engine.worker.moment import SMALL
+from headrace.engine.worker.startup.moment import SMALL
 from tests.loader.data import Once
 from tests.loader.support import PATIENCE, forkers, kill
 from tests.names import new_name

@@ -215,7 +215,7 @@ def test_masks_and_boxes_move_with_the_picture():
     with headrace.DataLoader(Scenes(), 4, num_workers=0, **HERE) as loader:
         batches = list(loader)
         seeds = loader._latest.base_seed
-    from headrace.engine.worker import seeding
+    from headrace.engine.worker.randomness import seeding
 
     for batch in batches:
         assert set(batch) == {"picture", "mask", "boxes", "label"}

@@ -19,7 +19,7 @@ from torch.utils.data import get_worker_info
 
 import headrace
 from headrace.engine.processes import forker, starting, worker_pool
-from headrace.engine.worker import forking
+from headrace.engine.worker.startup import forking
 from tests.loader.data import Numbers, Once, Pairs, first
 from tests.loader.support import PATIENCE, forkers, kill
 from tests.parity.support import alive, raises, wait_until

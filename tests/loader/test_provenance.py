@@ -8,7 +8,7 @@ import headrace
 from headrace.cache.backends.shm import remove
 from headrace.core.errors import CacheError
 from headrace.store import Record, Schema, open_store, open_writable
-from headrace.store.provenance import Provenance
+from headrace.store.catalogues.provenance import Provenance
 
 
 def filled(url, labels):

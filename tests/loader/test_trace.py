@@ -14,8 +14,8 @@ from torchvision.transforms import v2
 import headrace
 from headrace.observing import tracing_observer
 from headrace.observing.run_queue import queued_ns
+from headrace.trace.analysis.without_a_core import without_a_core
 from headrace.trace.reader import read
-from headrace.trace.without_a_core import without_a_core
 
 COUNT, BATCH = 96, 8
 

@@ -13,15 +13,16 @@ import pytest
 import torch
 
 from headrace.cache.backends import entry_word as W
-from headrace.engine.worker import seeding
-from headrace.remote import messages, sample_entry, shipped
-from headrace.remote.actor_orders import SIZE, HostOrders
-from headrace.remote.lane_process import LaneWork, serve
+from headrace.engine.worker.randomness import seeding
+from headrace.remote import messages
+from headrace.remote.elsewhere import sample_entry, shipped
+from headrace.remote.elsewhere.actor_orders import SIZE, HostOrders
+from headrace.remote.elsewhere.lane_process import LaneWork, serve
 from headrace.remote.messages import EntryKind, Head, Request, Subject
-from headrace.store.interpreter import started
+from headrace.store.reading.interpreter import started
 from tests.remote.datasets import InStages, Noisy, Odd, Unfit
 
-BOOT = "import sys; from headrace.remote.host_process import main; main(int(sys.argv[1]))"
+BOOT = "import sys; from headrace.remote.elsewhere.host_process import main; main(int(sys.argv[1]))"
 SECONDS = 60.0
 
 

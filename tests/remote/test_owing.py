@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from headrace.remote.owing import Owing
+from headrace.remote.rules.owing import Owing
 from tests.selection import examples
 
 

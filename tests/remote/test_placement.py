@@ -1,6 +1,6 @@
 """How many processes go to which nodes."""
 
-from headrace.remote.placement import ClusterNode, Placement, nodes, placed
+from headrace.remote.rules.placement import ClusterNode, Placement, nodes, placed
 
 
 def node(name, cpus, **more):

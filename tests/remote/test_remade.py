@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from headrace.core.errors import RemoteError
-from headrace.engine.worker import seeding
+from headrace.engine.worker.randomness import seeding
 from headrace.fetching import wire
 from headrace.fetching.arena import Arena
-from headrace.remote import sample_entry
+from headrace.remote.elsewhere import sample_entry
 from headrace.remote.messages import EntryKind
 from headrace.remote.ray_driver import by_value
 from headrace.remote.remade import Remade

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.remote.rates import LocalRates
-from headrace.remote.rule import Demand, Means, wanted
+from headrace.remote.rules.rates import LocalRates
+from headrace.remote.rules.rule import Demand, Means, wanted
 
 STEP = 0.01
 SECONDS = 30.0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.cache.entries.codec import Corrupt, NotKept
 from headrace.ondevice.pixels.bundle import HOLE, Picture
-from headrace.remote import sample_entry
+from headrace.remote.elsewhere import sample_entry
 from tests.remote.datasets import Odd
 
 VALUES = [(torch.arange(5), 3, "text", [1.5, None]), {"array": np.ones((2, 3), np.float16)}, b"", 7]

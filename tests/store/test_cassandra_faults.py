@@ -10,8 +10,8 @@ from headrace import store
 from headrace.core.errors import BadRow, BadStoreUrl, MissingKey, StoreRefused, StoreUnavailable
 from headrace.core.options import Prefetch, Retry
 from headrace.store import Blocking, LabelKind, Record, Retrying, Schema, Tally
-from headrace.store.in_flight import arrivals
-from headrace.store.window import Window
+from headrace.store.reading.in_flight import arrivals
+from headrace.store.reading.window import Window
 from headrace.testing.stores import fill, reader, sample_records
 from tests.services.fixtures import tls_front
 from tests.store.test_loading import ROWS, loader_of, records

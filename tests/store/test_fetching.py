@@ -11,8 +11,8 @@ from headrace import store
 from headrace.core.errors import MissingKey, StoreRefused, StoreUnavailable
 from headrace.core.options import Prefetch, Retry
 from headrace.store import Blocking, Client, Fetching, Limited, Lost, Observed, Record, Retrying, Tally, Threaded
-from headrace.store.in_flight import arrivals
-from headrace.store.window import Window
+from headrace.store.reading.in_flight import arrivals
+from headrace.store.reading.window import Window
 from headrace.testing import ScriptedStore, Step, StoreConformance
 from headrace.testing.stores import fill, reader, sample_records
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from headrace.core.errors import StoreUnavailable
-from headrace.store.hedge import FACTOR, FIRST_S, KNOWN, SHARE, Hedge, Hedging
+from headrace.store.reading.hedge import FACTOR, FIRST_S, KNOWN, SHARE, Hedge, Hedging
 
 MIB = 1 << 20
 

@@ -15,8 +15,8 @@ import pytest
 
 from headrace.core.errors import HeadraceError
 from headrace.store import Record, open_store, open_writable
-from headrace.store.ingest.item_source import open_source
 from headrace.store.ingest.source_options import ReadOptions
+from headrace.store.ingest.sources.item_source import open_source
 from headrace.testing.stores import fill, sample_records
 from tests.store import malformed
 

@@ -12,8 +12,8 @@ import pytest
 from headrace import store
 from headrace.core.errors import HeadraceError
 from headrace.store.ingest.source_options import ReadOptions
-from headrace.store.ingest.tars import Tars
-from headrace.store.shards.thrift import ThriftReader, written
+from headrace.store.ingest.sources.tars import Tars
+from headrace.store.shards.tables.thrift import ThriftReader, written
 from tests.malformed import bounded
 from tests.store.malformed import damaged
 from tests.store.shards.test_places import litdata_of, parquet_of

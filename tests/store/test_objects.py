@@ -151,7 +151,7 @@ class TestFailures:
 
 class TestKeysThatAreThere:
     def test_are_known_exactly_in_little_memory(self):
-        from headrace.store.known_keys import KnownKeys
+        from headrace.store.catalogues.known_keys import KnownKeys
 
         there, count = KnownKeys(), 50_000
         tracemalloc.start()

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from headrace.store.owned import Owned
+from headrace.store.reading.owned import Owned
 from headrace.testing.stores import in_child
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.core.errors import StoreUnavailable
 from headrace.core.options import Retry
-from headrace.store.perseverance import Perseverance
+from headrace.store.reading.perseverance import Perseverance
 
 ONCE = Retry(attempts=1, patience=0.05)
 

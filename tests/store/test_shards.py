@@ -16,8 +16,8 @@ import pytest
 from headrace import store
 from headrace.core.errors import BadRow, MissingKey, StoreError, StoreRefused
 from headrace.store import Kind, LabelKind, Record
-from headrace.store.keys import Keys
-from headrace.store.shards import tar, tar_index
+from headrace.store.catalogues.keys import Keys
+from headrace.store.shards.tar_shards import tar, tar_index
 from headrace.testing.stores import StoreConformance
 
 
@@ -90,7 +90,7 @@ class TestTarNames:
         def denied(*_, **__):
             raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path))
 
-        monkeypatch.setattr("headrace.store.shards.folder_place.os.walk", denied)
+        monkeypatch.setattr("headrace.store.shards.places.folder_place.os.walk", denied)
         with pytest.raises(StoreRefused, match=r"wds://.*Permission denied"):
             store.open_store(f"wds://{tmp_path}").keys()
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.options import Prefetch
-from headrace.store.window import GAIN, Window
+from headrace.store.reading.window import GAIN, Window
 
 
 class Link:

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.trace import advice
-from headrace.trace.figures import Figures, FormFigures, Lane, NodeFigures, RunFigures, Steady
-from headrace.trace.operation_times import OperationFigures
-from headrace.trace.spread import Spread
-from headrace.trace.verdict import judge
+from headrace.trace.analysis import advice
+from headrace.trace.analysis.figures import Figures, FormFigures, Lane, NodeFigures, RunFigures, Steady
+from headrace.trace.analysis.operation_times import OperationFigures
+from headrace.trace.analysis.spread import Spread
+from headrace.trace.analysis.verdict import judge
 
 
 def time(mean, count=100, std=0.0):

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.trace.batches import delivered
+from headrace.trace.analysis.batches import delivered
 from tests.trace.made import MS, Made, trainer_bound
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from headrace.core.errors import TraceError
-from headrace.trace.compare import compare, difference, quantile
+from headrace.trace.analysis.compare import compare, difference, quantile
 from tests.trace.made import Made
 
 

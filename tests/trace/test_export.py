@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.trace import chrome
 from headrace.trace import format as F
-from headrace.trace.slices import slices
+from headrace.trace.analysis.slices import slices
 from tests.trace.made import MS, Made, input_bound
 
 

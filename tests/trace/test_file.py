@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headrace import TraceError
 from headrace.trace import format as F
 from headrace.trace import trace_file
-from headrace.trace.operation_times import slow_samples
+from headrace.trace.analysis.operation_times import slow_samples
 from headrace.trace.reader import read
 from headrace.trace.trace_file import record
 from tests.selection import examples

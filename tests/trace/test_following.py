@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from headrace.trace.advice import MOST, advise
-from headrace.trace.figures import Figures, Lane
-from headrace.trace.spread import Spread
-from headrace.trace.verdict import judge
+from headrace.trace.analysis.advice import MOST, advise
+from headrace.trace.analysis.figures import Figures, Lane
+from headrace.trace.analysis.spread import Spread
+from headrace.trace.analysis.verdict import judge
 from tests.trace.test_advice import short, time
 
 BATCH = 32

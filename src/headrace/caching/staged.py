@@ -23,7 +23,7 @@ from headrace.caching.told import WRITTEN, ToldDataset, say
 from headrace.caching.write_buffer import WriteBuffer
 from headrace.core.errors import CacheError, NotOnDevice, StoreError
 from headrace.engine.worker.observer import Observer
-from headrace.engine.worker.seeding import untouched
+from headrace.engine.worker.randomness.seeding import untouched
 from headrace.fetching import wire
 from headrace.fetching.arena import Arena
 from headrace.fetching.fetched import Rows

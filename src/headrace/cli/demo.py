@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-    from headrace.cli.contest import Contest, Contestant
+    from headrace.cli.demos.contest import Contest, Contestant
 
 MINIMA = {"images": 32, "workers": 1, "batch_size": 1, "epochs": 1}
 SIDE = 64
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(f"--{name.replace('_', '-')} must be at least {least}")
     from rich.console import Console
 
-    from headrace.cli import demo_pictures
+    from headrace.cli.demos import demo_pictures
     from headrace.core.errors import HeadraceError
 
     demo_pictures.require_pillow()
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 def _outcome(options: argparse.Namespace, folder: Path, output: Path, bar: Progress) -> dict[str, Any]:
     import torch
 
-    from headrace.cli.contest import Contest
+    from headrace.cli.demos.contest import Contest
     from headrace.store.locate import open_store
 
     threads = torch.get_num_threads()
@@ -102,8 +102,8 @@ def _store(options: argparse.Namespace, folder: Path) -> Iterator[str]:
     refused.
     """
     from headrace.core.errors import StoreRefused
+    from headrace.store.catalogues.origin import RemovingStore
     from headrace.store.locate import open_store
-    from headrace.store.origin import RemovingStore
 
     if options.cassandra is None:
         yield f"sqlite:///{folder}/demo.db"
@@ -135,7 +135,7 @@ def _dataset(options: argparse.Namespace, url: str, folder: Path, bar: Progress)
     from torchvision import transforms  # type: ignore[import-untyped]
 
     import headrace
-    from headrace.cli import demo_pictures
+    from headrace.cli.demos import demo_pictures
     from headrace.store.ingest import ingest
 
     task = bar.add_task("making images", total=options.images)
@@ -213,10 +213,10 @@ def _cache(options: argparse.Namespace) -> Iterator[Any]:
 def _looked_at(output: Path) -> dict[str, str]:
     """The trace as a page and as a timeline."""
     from headrace.trace import chrome
+    from headrace.trace.analysis.report import report
     from headrace.trace.calibrate import calibrate
     from headrace.trace.html import page
     from headrace.trace.reader import read
-    from headrace.trace.report import report
 
     trace = read(output / "demo.trace")
     html, timeline = output / "report.html", output / "timeline.json"

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.cache.cache_options import parse_size
-from headrace.cli import UsageError, answer, plan_device, plan_elsewhere
-from headrace.cli.plan_trace import LANES, THERE, parameters
+from headrace.cli import UsageError, answer
+from headrace.cli.plans import plan_device, plan_elsewhere
+from headrace.cli.plans.plan_trace import LANES, THERE, parameters
 from headrace.cli.screen import screen, table
 from headrace.plan import bottleneck, device, partition, splitting
 from headrace.plan.device import DeviceRates

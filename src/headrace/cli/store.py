@@ -2,7 +2,8 @@
 
 import argparse
 
-from headrace.cli import add_commands, store_export, store_head, store_info, store_ls, store_prune, store_rm, store_show
+from headrace.cli import add_commands
+from headrace.cli.stores import store_export, store_head, store_info, store_ls, store_prune, store_rm, store_show
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

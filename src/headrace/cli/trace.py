@@ -2,7 +2,8 @@
 
 import argparse
 
-from headrace.cli import add_commands, trace_compare, trace_export, trace_hw, trace_merge, trace_report, trace_study
+from headrace.cli import add_commands
+from headrace.cli.traces import trace_compare, trace_export, trace_hw, trace_merge, trace_report, trace_study
 
 COMMANDS = {
     "report": trace_report,

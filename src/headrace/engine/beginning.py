@@ -15,7 +15,7 @@ from headrace.engine.ordering.random_sources import unpack_random
 from headrace.engine.ordering.saved import pending
 from headrace.engine.ordering.state_signature import compare
 from headrace.engine.settings import Settings
-from headrace.engine.worker.generators import unpacked
+from headrace.engine.worker.randomness.generators import unpacked
 from headrace.engine.worker.stateful import load
 from headrace.sched.groups import Groups
 from headrace.sched.resume import Resume

@@ -20,9 +20,9 @@ from headrace.engine.settings import Settings
 from headrace.engine.step import IterationStep, held
 from headrace.engine.trainer.cores import memory_for_batches
 from headrace.engine.trainer.counters import summary
-from headrace.engine.worker.job import Task
 from headrace.engine.worker.maker import Making
 from headrace.engine.worker.observer import Observing
+from headrace.engine.worker.startup.job import Task
 from headrace.sched.epochs.streammachine import StreamMachine
 from headrace.sched.gauges import Gauges
 from headrace.sched.hand import EpochRun, Hand

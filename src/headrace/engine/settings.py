@@ -15,7 +15,7 @@ from headrace.engine.members import bulk_of
 from headrace.engine.memory.reservation import Extent
 from headrace.engine.ordering.state_signature import length, of_loader
 from headrace.engine.trainer.cores import most_lanes
-from headrace.engine.worker import generators
+from headrace.engine.worker.randomness import generators
 from headrace.plan.lookahead import USUAL
 from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.sched.ledger_story import RECORDS

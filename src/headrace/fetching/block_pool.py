@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from headrace.store.neighbours import NeighbourBlock
+from headrace.store.reading.neighbours import NeighbourBlock
 
 KEPT = 0.8
 """The part of the memory that kept rows may take: more than is planned to be held. Beyond it, nobody asks for some."""

@@ -23,10 +23,10 @@ from headrace.fetching.room import Room
 from headrace.fetching.wire import Arrived, MessageKind
 from headrace.store import failures
 from headrace.store.base import RemoteStore, Row, Session
-from headrace.store.events import Event, Retried, Tally
-from headrace.store.neighbours import NeighbourBlock, NeighbourSession, NeighbourStore, unmarked
-from headrace.store.window import Window
-from headrace.store.wrappers import Observed, Retrying, says_revision
+from headrace.store.reading.events import Event, Retried, Tally
+from headrace.store.reading.neighbours import NeighbourBlock, NeighbourSession, NeighbourStore, unmarked
+from headrace.store.reading.window import Window
+from headrace.store.reading.wrappers import Observed, Retrying, says_revision
 
 GATHER_SECONDS = 0.002
 """Rows that arrive within this time of each other are told together: one wake-up instead of many."""

@@ -19,7 +19,7 @@ from headrace.fetching.fetcher_main import Orders
 from headrace.fetching.fetcher_process import FetcherProcess
 from headrace.fetching.wire import Arrived, MessageKind
 from headrace.store import failures
-from headrace.store.interpreter import packed
+from headrace.store.reading.interpreter import packed
 
 Sink = Callable[[Arrived], None]
 DEATHS_ALLOWED = 3

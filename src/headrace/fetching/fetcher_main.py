@@ -19,7 +19,7 @@ from headrace.fetching import wire
 from headrace.fetching.arena import PULSE, Arena
 from headrace.fetching.wire import MessageKind
 from headrace.store import disposable, failures
-from headrace.store.interpreter import unpacked
+from headrace.store.reading.interpreter import unpacked
 
 PULSE_SECONDS = 0.25
 """How often the loop shows that it runs."""

@@ -15,7 +15,7 @@ from headrace.fetching import wire
 from headrace.fetching.arena import Arena
 from headrace.fetching.wire import MessageKind
 from headrace.sched.source import LOOK_SECONDS
-from headrace.store.interpreter import started
+from headrace.store.reading.interpreter import started
 
 _BOOT = "import sys; from headrace.fetching.fetcher_main import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 CLOSE_SECONDS = 2.0

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from headrace.core.errors import StoreError
-from headrace.store.provenance import WatchedSession
+from headrace.store.catalogues.provenance import WatchedSession
 
 GATHER_SECONDS = 0.002
 SHARE = 4

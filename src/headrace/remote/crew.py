@@ -11,8 +11,8 @@ from headrace.remote import messages
 from headrace.remote.carried import Carried
 from headrace.remote.lane_stream import GroupStream, Table, opened
 from headrace.remote.messages import Head
-from headrace.remote.placement import Place, Placement
 from headrace.remote.ray_driver import Driver, Started, joined
+from headrace.remote.rules.placement import Place, Placement
 
 JOIN_SECONDS = 60.0
 CONNECT_SECONDS = 5.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from headrace.fetching.arena import Arena
 from headrace.fetching.fetcher_main import Orders, Told
-from headrace.remote.placement import Place
+from headrace.remote.rules.placement import Place
 
 
 @dataclass(frozen=True, kw_only=True)

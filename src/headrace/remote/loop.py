@@ -20,7 +20,7 @@ from headrace.remote.crew import Crew
 from headrace.remote.fetch_orders import RemoteOrders
 from headrace.remote.lane_stream import Table
 from headrace.remote.messages import EntryKind, GroupKey, Head, Request
-from headrace.remote.owing import Owing
+from headrace.remote.rules.owing import Owing
 
 GATHER_SECONDS = 0.002
 LOOK_SECONDS = 0.25

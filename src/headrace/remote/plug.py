@@ -13,12 +13,12 @@ from headrace.core.options import Loading, Seeding
 from headrace.engine.trainer.counters import LoaderCounters
 from headrace.fetching.arena import Arena
 from headrace.fetching.fetcher import Fetcher
-from headrace.remote import shipped
+from headrace.remote.elsewhere import shipped
 from headrace.remote.fetch_orders import RemoteOrders
 from headrace.remote.messages import GroupKey
-from headrace.remote.placement import Place
 from headrace.remote.ray_options import Ray
 from headrace.remote.remade import RemoteMaking
+from headrace.remote.rules.placement import Place
 from headrace.remote.supply import Crowd, RemoteGroups
 from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.sched.source import Source

@@ -20,15 +20,16 @@ import ray.cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from headrace.core.errors import RemoteError
-from headrace.remote import messages, placement
-from headrace.remote.actor_orders import SIZE, HostOrders
-from headrace.remote.placement import Place, Placement
-from headrace.store.interpreter import started
+from headrace.remote import messages
+from headrace.remote.elsewhere.actor_orders import SIZE, HostOrders
+from headrace.remote.rules import placement
+from headrace.remote.rules.placement import Place, Placement
+from headrace.store.reading.interpreter import started
 
 PROBE_SECONDS = 5.0
 INLINED = 2 << 20
 """Bytes of an answer that Ray carries inside its own messages, where it carries them at all."""
-_BOOT = "import sys; from headrace.remote.host_process import main; main(int(sys.argv[1]))"
+_BOOT = "import sys; from headrace.remote.elsewhere.host_process import main; main(int(sys.argv[1]))"
 
 
 def by_value(value: Any) -> bytes:

@@ -13,13 +13,13 @@ from headrace.caching.staged import ROW, Staged
 from headrace.core.errors import RemoteError
 from headrace.engine.worker.maker import Making
 from headrace.engine.worker.observer import Observer
-from headrace.engine.worker.seeding import untouched
+from headrace.engine.worker.randomness.seeding import untouched
 from headrace.fetching import wire
 from headrace.fetching.arena import Arena
 from headrace.fetching.fetched import FetchedDataset
 from headrace.fetching.wire import Arrived
 from headrace.ondevice.pixels.bundle import named
-from headrace.remote import sample_entry
+from headrace.remote.elsewhere import sample_entry
 from headrace.remote.messages import EntryKind
 
 

@@ -14,9 +14,9 @@ from headrace.engine.trainer.counters import LoaderCounters
 from headrace.fetching.arriving import AHEAD, ArrivingGroups
 from headrace.fetching.fetcher import Fetcher
 from headrace.fetching.wire import Arrived
-from headrace.remote import rule
-from headrace.remote.rates import LaneSpeed, LocalRates
 from headrace.remote.remade import settled
+from headrace.remote.rules import rule
+from headrace.remote.rules.rates import LaneSpeed, LocalRates
 from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.sched.hand import NotYet
 from headrace.sched.source import Group, Source

@@ -11,8 +11,8 @@ from pathlib import Path
 from headrace.engine.trainer import cgroup
 from headrace.engine.trainer.cores import free_memory, machine, own_cores
 from headrace.running.meter import Neighbours
-from headrace.trace.advice import Advice
-from headrace.trace.number_format import size
+from headrace.trace.analysis.advice import Advice
+from headrace.trace.analysis.number_format import size
 
 GIB = 1 << 30
 SHM = Path("/dev/shm")  # noqa: S108  (looked at, not written to)

@@ -10,7 +10,7 @@ import numpy as np
 from headrace.blocks.block_layout import BlockLayout, block_bytes
 from headrace.blocks.permutation import Array
 from headrace.fetching.fetched import Rows
-from headrace.store.neighbours import Lying, NeighbourBlock, NeighbourStore
+from headrace.store.reading.neighbours import Lying, NeighbourBlock, NeighbourStore
 
 DENSE = 0.5
 """A part of the samples that is smaller than this is read one by one: what lies between is not worth reading."""

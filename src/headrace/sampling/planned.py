@@ -14,7 +14,7 @@ from headrace.blocks.draws import Draws, pool_bytes
 from headrace.blocks.remainder import Progression, Remainder
 from headrace.core.errors import StateMismatch
 from headrace.sampling.arranged import Arranged
-from headrace.store.neighbours import NeighbourBlock, marked
+from headrace.store.reading.neighbours import NeighbourBlock, marked
 
 MOST_BLOCKS = 1 << 18
 """Samples whose blocks are remembered until they are asked for; of those that a cache had, nobody asks."""

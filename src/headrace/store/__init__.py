@@ -17,13 +17,13 @@ from headrace.store.base import (
     WritableStore,
     Writer,
 )
-from headrace.store.bridges import Blocking, Threaded
+from headrace.store.catalogues.provenance import Identified, Provenance
 from headrace.store.client import Client, Fetching, Sample
-from headrace.store.events import Attempted, Connected, Event, Observer, Retried, Tally
 from headrace.store.locate import open_store, open_writable
-from headrace.store.provenance import Identified, Provenance
+from headrace.store.reading.bridges import Blocking, Threaded
+from headrace.store.reading.events import Attempted, Connected, Event, Observer, Retried, Tally
+from headrace.store.reading.wrappers import Limited, Observed, Retrying
 from headrace.store.url import StoreUrl
-from headrace.store.wrappers import Limited, Observed, Retrying
 
 __all__ = [
     "Attempted",

@@ -20,7 +20,7 @@ from headrace.core.errors import StoreError
 if TYPE_CHECKING:  # a fetcher reads no columns, and starts in half the time without numpy
     import numpy.typing as npt
 
-    from headrace.store.origin import Origin
+    from headrace.store.catalogues.origin import Origin
 
 Label: TypeAlias = int | bytes | None
 Scalar: TypeAlias = int | float | str | bool | None

@@ -9,15 +9,15 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 from headrace.core.options import Prefetch, Retry
-from headrace.store.background import Background, following
 from headrace.store.base import Label, LocalStore, Lost, RemoteStore, Row, Session, Store
-from headrace.store.bridges import Threaded
-from headrace.store.forwarded import Forwarded
-from headrace.store.in_flight import arrivals
+from headrace.store.catalogues.forwarded import Forwarded
 from headrace.store.locate import open_store
-from headrace.store.owned import Owned
-from headrace.store.window import Window
-from headrace.store.wrappers import Retrying
+from headrace.store.reading.background import Background, following
+from headrace.store.reading.bridges import Threaded
+from headrace.store.reading.in_flight import arrivals
+from headrace.store.reading.owned import Owned
+from headrace.store.reading.window import Window
+from headrace.store.reading.wrappers import Retrying
 
 
 class Sample(NamedTuple):

@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 from headrace.core.errors import IngestError, StoreError
 from headrace.store.base import Kind, LabelKind, LocalStore, Row, Store
-from headrace.store.bridges import blocking
-from headrace.store.columns import CLASS, OWN, plain
+from headrace.store.catalogues.columns import CLASS, OWN, plain
 from headrace.store.contents import extension
-from headrace.store.ingest.fields import PATH
-from headrace.store.ingest.kinds import Guess
+from headrace.store.ingest.sources.fields import PATH
+from headrace.store.ingest.sources.kinds import Guess
+from headrace.store.reading.bridges import blocking
 
 LABEL_FILE, MANIFEST = "label_file", "manifest.csv"
 SAMPLES = "samples"

@@ -9,9 +9,9 @@ import numpy as np
 
 from headrace.core.errors import BadRow, BadStoreUrl, MissingKey, StoreRefused, StoreUnavailable
 from headrace.store.base import Beginning, Columns, Info, Kind, LabelKind, LocalStore, PartialCatalogue, Row
-from headrace.store.columns import CLASS, chosen, column, describe
+from headrace.store.catalogues.columns import CLASS, chosen, column, describe
+from headrace.store.catalogues.provenance import Provenance, digest_of
 from headrace.store.files import NoFile, read_file
-from headrace.store.provenance import Provenance, digest_of
 from headrace.store.shards import recognised
 from headrace.store.url import StoreUrl, UrlNamed
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from headrace.core.errors import MissingKey, StoreError
 from headrace.store.base import Columns, Info, Kind, LabelKind, Record, RemoteStore, Row, Session
-from headrace.store.columns import chosen, column, describe
-from headrace.store.provenance import Provenance, digest_of
+from headrace.store.catalogues.columns import chosen, column, describe
+from headrace.store.catalogues.provenance import Provenance, digest_of
 
 
 @dataclass(frozen=True)

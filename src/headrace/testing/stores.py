@@ -38,10 +38,10 @@ from headrace.store.base import (
     Store,
     WritableStore,
 )
-from headrace.store.bridges import blocking
-from headrace.store.columns import plain
-from headrace.store.origin import RemovingStore
-from headrace.store.provenance import Identified, WatchedSession
+from headrace.store.catalogues.columns import plain
+from headrace.store.catalogues.origin import RemovingStore
+from headrace.store.catalogues.provenance import Identified, WatchedSession
+from headrace.store.reading.bridges import blocking
 
 SCHEMA = Schema(
     LabelKind.INTEGER,

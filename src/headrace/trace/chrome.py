@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from headrace.core.errors import TraceError
+from headrace.trace.analysis.slices import flows, slices, title, values
 from headrace.trace.reader import Trace
-from headrace.trace.slices import flows, slices, title, values
 
 CATEGORY = "headrace"
 BESIDE = 1_000_000_000

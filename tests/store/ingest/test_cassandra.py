@@ -8,8 +8,8 @@ import torch
 import headrace
 from headrace.cli.__main__ import main
 from headrace.store import open_store
-from headrace.store.bridges import Blocking
 from headrace.store.ingest import ReadOptions, Working, ingest
+from headrace.store.reading.bridges import Blocking
 from tests.store.ingest.support import class_folders, manifest, picture
 
 pytestmark = pytest.mark.service

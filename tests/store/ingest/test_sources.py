@@ -16,8 +16,8 @@ from PIL import Image
 from headrace.core.errors import HeadraceError, IngestError, StoreError
 from headrace.store import Kind, LabelKind, Record, Schema, open_store, open_writable
 from headrace.store.ingest import Encoding, ReadOptions, Working, ingest
-from headrace.store.ingest.kinds import Guess, converted
-from headrace.store.ingest.labels import numbered
+from headrace.store.ingest.sources.kinds import Guess, converted
+from headrace.store.ingest.sources.labels import numbered
 from tests.store.ingest.support import class_folders, contents, headrace, manifest, picture
 
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from headrace import StoreError, store
-from headrace.store import hedge
+from headrace.store.reading import hedge
 from tests.store.shards.test_places import mds_of
 from tests.store.shards.web import serving
 

@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
 from headrace.core.errors import StateMismatch
-from headrace.engine.worker import generators
-from headrace.engine.worker.generators import packed, unpacked
+from headrace.engine.worker.randomness import generators
+from headrace.engine.worker.randomness.generators import packed, unpacked
 
 _DRAW_NOTHING = (SequentialSampler, DistributedSampler, list, tuple, range)
 

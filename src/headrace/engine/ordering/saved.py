@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from headrace.engine.ordering import indices
 from headrace.engine.ordering.random_sources import unpack_random
 from headrace.engine.ordering.state_signature import KINDS, length, mismatch
-from headrace.engine.worker import generators
+from headrace.engine.worker.randomness import generators
 
 VERSION = 2
 _SEEDS = 1 << 63

@@ -12,8 +12,8 @@ from contextlib import suppress
 from multiprocessing.context import BaseContext
 
 from headrace.engine.step import ALL, held
-from headrace.engine.worker import forking
-from headrace.engine.worker.job import Job
+from headrace.engine.worker.startup import forking
+from headrace.engine.worker.startup.job import Job
 from headrace.sched.resume import Resume
 
 ANSWER_SECONDS = 30.0

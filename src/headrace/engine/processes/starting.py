@@ -27,9 +27,9 @@ from headrace.engine.memory.lock import Bell
 from headrace.engine.processes import forker
 from headrace.engine.processes.forker import Forker, ForkerGone
 from headrace.engine.step import ALL, held
-from headrace.engine.worker import worker_main as worker
-from headrace.engine.worker.job import Job, Task, Wiring
-from headrace.engine.worker.moment import TaskAtMoment
+from headrace.engine.worker.startup import worker_main as worker
+from headrace.engine.worker.startup.job import Job, Task, Wiring
+from headrace.engine.worker.startup.moment import TaskAtMoment
 from headrace.sched.resume import Resume
 
 NEEDED = 5

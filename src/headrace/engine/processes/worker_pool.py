@@ -16,7 +16,7 @@ from headrace.engine.memory.lock import Bell, Mutex, Section, new_lock
 from headrace.engine.memory.reservation import Reservation
 from headrace.engine.processes.starting import Child, Starter, await_end, ending, kill, unimportable
 from headrace.engine.step import IterationStep, held
-from headrace.engine.worker.job import Task, Wiring
+from headrace.engine.worker.startup.job import Task, Wiring
 from headrace.sched import native_ledger
 from headrace.sched.epochs.roster import LaneStates
 from headrace.sched.epochs.trainer_ledger import TrainerLedger

@@ -13,11 +13,11 @@ from headrace.engine.members import bulk_of
 from headrace.engine.settings import Settings
 from headrace.engine.step import IterationStep
 from headrace.engine.trainer.counters import Errors
-from headrace.engine.worker import seeding
 from headrace.engine.worker.collation import COLLATION
 from headrace.engine.worker.fitting import LeftOut, fitted
 from headrace.engine.worker.maker import Making
 from headrace.engine.worker.observer import Observer
+from headrace.engine.worker.randomness import seeding
 from headrace.sched.hand import NOT_YET, Delivered, Hand, Hands, NotYet
 from headrace.sched.source import LOOK_SECONDS, Group, Source
 

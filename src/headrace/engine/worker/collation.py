@@ -10,11 +10,12 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils import collate as torch_collate
 
 from headrace.engine.memory import pickled
-from headrace.engine.worker import failure, seeding
+from headrace.engine.worker import failure
 from headrace.engine.worker.fitting import fitted
-from headrace.engine.worker.job import Job
 from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.observer import Observer
+from headrace.engine.worker.randomness import seeding
+from headrace.engine.worker.startup.job import Job
 
 COLLATION = 1  # salt: collation's random numbers are not those of the batch's first sample
 Allocate = Callable[[torch.Size, torch.dtype], torch.Tensor | None]

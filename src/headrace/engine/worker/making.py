@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.engine.members import bulk_of
-from headrace.engine.worker import failure, seeding
+from headrace.engine.worker import failure
 from headrace.engine.worker.collation import Collator
-from headrace.engine.worker.job import Job
 from headrace.engine.worker.maker import Maker
 from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.placing import Placer, Run
+from headrace.engine.worker.randomness import seeding
+from headrace.engine.worker.startup.job import Job
 from headrace.sched.epochs.trainer_commands import GO_ON
 from headrace.sched.lanes import lanemachine as L
 from headrace.sched.lanes.lane_messages import TakeRule

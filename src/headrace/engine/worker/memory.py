@@ -17,7 +17,7 @@ from headrace.engine.memory.layouts import Layouts
 from headrace.engine.memory.lock import Mutex
 from headrace.engine.memory.reservation import BLOB
 from headrace.engine.worker import failure
-from headrace.engine.worker.job import Job
+from headrace.engine.worker.startup.job import Job
 from headrace.sched import native_ledger
 from headrace.sched.lanes.lane_ledger import LaneLedger
 from headrace.sched.lanes.lane_messages import File, RowSpan

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from headrace.core.errors import StateMismatch
-from headrace.engine.worker import generators
+from headrace.engine.worker.randomness import generators
 from headrace.engine.worker.stateful import is_stateful, load, restart
 from headrace.sched.resume import Resume
 

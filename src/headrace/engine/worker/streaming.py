@@ -5,11 +5,12 @@ from contextlib import suppress
 from typing import Any
 
 from headrace.engine.memory import pickled
-from headrace.engine.worker import failure, generators
+from headrace.engine.worker import failure
 from headrace.engine.worker.collation import Collator
-from headrace.engine.worker.job import Job
 from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.observer import Observer
+from headrace.engine.worker.randomness import generators
+from headrace.engine.worker.startup.job import Job
 from headrace.engine.worker.stream import Stream
 from headrace.sched.epochs.streams import StreamBatch
 from headrace.sched.lanes.lanemachine import RING, STOP

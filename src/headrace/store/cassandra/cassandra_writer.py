@@ -10,8 +10,8 @@ from headrace.store.base import Kind, LabelKind, Record, Schema
 from headrace.store.cassandra import cassandra_driver, cql
 from headrace.store.cassandra.row_session import TableShape
 from headrace.store.cassandra.url_options import Tables
-from headrace.store.perseverance import Perseverance, each
-from headrace.store.provenance import next_revision
+from headrace.store.catalogues.provenance import next_revision
+from headrace.store.reading.perseverance import Perseverance, each
 
 
 class CassandraWriter:

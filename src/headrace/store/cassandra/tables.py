@@ -20,10 +20,10 @@ from headrace.store.cassandra.row_session import (
     shape_of,
 )
 from headrace.store.cassandra.url_options import options
-from headrace.store.columns import check_kinds, check_labels, chosen
+from headrace.store.catalogues.columns import check_kinds, check_labels, chosen
+from headrace.store.catalogues.provenance import Provenance
 from headrace.store.driver_process.driven_store import Listing
-from headrace.store.perseverance import Perseverance, each
-from headrace.store.provenance import Provenance
+from headrace.store.reading.perseverance import Perseverance, each
 from headrace.store.url import StoreUrl
 
 ARCS = 32

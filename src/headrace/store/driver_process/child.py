@@ -15,8 +15,8 @@ from typing import Any
 from headrace.core.errors import StoreError
 from headrace.store import disposable
 from headrace.store.base import Row
-from headrace.store.channel import Channel
 from headrace.store.driver_process.driven_store import ServedStore
+from headrace.store.reading.channel import Channel
 from headrace.store.shards.formats import PreparedStore
 
 LOOK_SECONDS = 1.0

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.store import disposable
-from headrace.store.background import Background, run_here
 from headrace.store.base import (
     Beginning,
     Columns,
@@ -21,10 +20,11 @@ from headrace.store.base import (
     Schema,
     Session,
 )
-from headrace.store.columns import check_record, check_schema, column, describe, own_columns
+from headrace.store.catalogues.columns import check_record, check_schema, column, describe, own_columns
+from headrace.store.catalogues.origin import RemovingStore, Stored
+from headrace.store.catalogues.provenance import Provenance
 from headrace.store.driver_process.driver_handle import DriverProcess
-from headrace.store.origin import RemovingStore, Stored
-from headrace.store.provenance import Provenance
+from headrace.store.reading.background import Background, run_here
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import subprocess
 from typing import Any
 
 from headrace.core.errors import StoreError, StoreUnavailable
-from headrace.store.channel import Channel
-from headrace.store.interpreter import started
+from headrace.store.reading.channel import Channel
+from headrace.store.reading.interpreter import started
 
 _PROGRAM = "import sys; from headrace.store.driver_process.child import main; main(int(sys.argv[1]))"
 DEATHS_ALLOWED = 3

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.store.base import Scalar, Writer
-from headrace.store.columns import CLASS, plain
+from headrace.store.catalogues.columns import CLASS, plain
+from headrace.store.catalogues.origin import ComparingWriter, Origin, RememberingWriter, Stored
 from headrace.store.ingest.outcome import IngestFailure, IngestTally
-from headrace.store.origin import ComparingWriter, Origin, RememberingWriter, Stored
 
 
 class Comparison:

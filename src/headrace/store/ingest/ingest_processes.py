@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
 from headrace.core.errors import HeadraceError, IngestError
-from headrace.store.ingest.item_source import Item
 from headrace.store.ingest.outcome import IngestFailure, IngestTally
+from headrace.store.ingest.sources.item_source import Item
 from headrace.store.ingest.work import Ingester, IngestJob
 
 DEATHS = 2

@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 
 from headrace.core.errors import IngestError, StoreError
 from headrace.store.base import Schema, SettlingStore, WritableStore
-from headrace.store.columns import CLASS
+from headrace.store.catalogues.columns import CLASS
+from headrace.store.catalogues.origin import NamingStore, TracingStore
+from headrace.store.catalogues.pruning import superseded
 from headrace.store.ingest.ingest_processes import by_processes
-from headrace.store.ingest.item_source import IngestSource, Item, SourceShape, open_source
-from headrace.store.ingest.labels import numbered
 from headrace.store.ingest.once import Once
 from headrace.store.ingest.outcome import IngestTally, Outcome, Progress
 from headrace.store.ingest.source_options import ReadOptions
+from headrace.store.ingest.sources.item_source import IngestSource, Item, SourceShape, open_source
+from headrace.store.ingest.sources.labels import numbered
 from headrace.store.ingest.spark import by_spark
 from headrace.store.ingest.work import Ingester, IngestJob
 from headrace.store.locate import open_writable
-from headrace.store.origin import NamingStore, TracingStore
 from headrace.store.pictures import Encoding
-from headrace.store.pruning import superseded
 from headrace.store.url import StoreUrl
 
 CHUNK = 64

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from contextlib import suppress
 
-from headrace.store.columns import plain
+from headrace.store.catalogues.columns import plain
 from headrace.store.ingest.comparing import twice
 from headrace.store.ingest.derived_keys import digest
-from headrace.store.ingest.item_source import IngestSource, Item
 from headrace.store.ingest.outcome import IngestFailure, IngestTally
+from headrace.store.ingest.sources.item_source import IngestSource, Item
 
 
 class Once:

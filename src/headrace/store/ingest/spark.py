@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from headrace.core.errors import HeadraceError, IngestError, MissingDriver
-from headrace.store.ingest.item_source import Item
 from headrace.store.ingest.outcome import IngestTally
+from headrace.store.ingest.sources.item_source import Item
 from headrace.store.ingest.work import Ingester, IngestJob
 
 CHUNKS_PER_CORE = 8

@@ -11,15 +11,15 @@ from typing import Any, NamedTuple, Self
 
 from headrace.core.errors import MissingDriver, StoreError, StoreRefused, StoreUnavailable
 from headrace.store.base import Label, LabelKind, Record, Scalar, Writer
-from headrace.store.columns import CLASS
+from headrace.store.catalogues.columns import CLASS
+from headrace.store.catalogues.origin import Origin, RememberingWriter
 from headrace.store.contents import form_of
 from headrace.store.ingest.comparing import Comparison
 from headrace.store.ingest.derived_keys import digest, key
-from headrace.store.ingest.item_source import IngestSource, Item, Loaded, open_source
 from headrace.store.ingest.outcome import IngestFailure, IngestTally
 from headrace.store.ingest.source_options import ReadOptions
+from headrace.store.ingest.sources.item_source import IngestSource, Item, Loaded, open_source
 from headrace.store.locate import open_writable
-from headrace.store.origin import Origin, RememberingWriter
 from headrace.store.pictures import Check, Encoding, checked, stored, stored_label
 
 AT_ONCE = 16 * 2**20

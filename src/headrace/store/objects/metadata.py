@@ -9,7 +9,7 @@ from typing import Any
 from headrace.core.errors import StoreRefused
 from headrace.core.options import Retry
 from headrace.store.objects.object_driver import Bucket
-from headrace.store.perseverance import Perseverance
+from headrace.store.reading.perseverance import Perseverance
 
 FOLDER = "metadata"
 REMOVED = "data"

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from headrace.core.errors import BadStoreUrl, ClientForked, MissingDriver, StoreError, StoreRefused, StoreUnavailable
-from headrace.store.owned import Owned
+from headrace.store.reading.owned import Owned
 from headrace.store.shards.shard import DamagedShard, Listed, check_small
 from headrace.store.url import StoreUrl
 

@@ -19,7 +19,6 @@ from urllib.parse import quote
 
 from headrace.core.errors import BadRow, MissingKey, StoreError, StoreRefused
 from headrace.core.options import Retry
-from headrace.store.background import Background, run_here
 from headrace.store.base import (
     Beginning,
     Columns,
@@ -34,13 +33,22 @@ from headrace.store.base import (
     Schema,
     Session,
 )
-from headrace.store.columns import check_kinds, check_labels, check_record, check_schema, chosen, column, describe
-from headrace.store.known_keys import KnownKeys
+from headrace.store.catalogues.columns import (
+    check_kinds,
+    check_labels,
+    check_record,
+    check_schema,
+    chosen,
+    column,
+    describe,
+)
+from headrace.store.catalogues.known_keys import KnownKeys
+from headrace.store.catalogues.origin import RemovingStore
+from headrace.store.catalogues.provenance import Provenance, digest_of, new_identity, next_revision
 from headrace.store.objects import metadata
 from headrace.store.objects.object_driver import Bucket
-from headrace.store.origin import RemovingStore
-from headrace.store.perseverance import Perseverance, each
-from headrace.store.provenance import Provenance, digest_of, new_identity, next_revision
+from headrace.store.reading.background import Background, run_here
+from headrace.store.reading.perseverance import Perseverance, each
 from headrace.store.shards import recognised
 from headrace.store.url import StoreUrl, UrlNamed
 

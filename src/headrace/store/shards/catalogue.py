@@ -7,8 +7,8 @@ from typing import Any, Protocol, TypeVar
 
 from headrace.core.errors import BadRow, MissingKey, StoreError, StoreRefused
 from headrace.store.base import Beginning, Columns, Info, Kind, PartialCatalogue
-from headrace.store.columns import CLASS, chosen, column, describe, own_columns
-from headrace.store.provenance import Provenance, digest_of
+from headrace.store.catalogues.columns import CLASS, chosen, column, describe, own_columns
+from headrace.store.catalogues.provenance import Provenance, digest_of
 from headrace.store.shards.formats import Format, OpenedShards, Sectioned
 from headrace.store.shards.shard import DamagedShard, Shard, Steps
 from headrace.store.url import StoreUrl, UrlNamed

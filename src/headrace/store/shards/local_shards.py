@@ -4,10 +4,10 @@ from typing import Any, TypeVar
 
 from headrace.core.errors import StoreError
 from headrace.store.base import LocalStore, Row
-from headrace.store.provenance import Provenance
+from headrace.store.catalogues.provenance import Provenance
 from headrace.store.shards.catalogue import BLOCKS, FAULTS, TABLES, ShardCatalogue, bad, missing
-from headrace.store.shards.folder_place import FolderPlace
 from headrace.store.shards.formats import Format, OpenedShards
+from headrace.store.shards.places.folder_place import FolderPlace
 from headrace.store.shards.recent import Recent, Unpacked
 from headrace.store.shards.shard import Steps
 from headrace.store.url import StoreUrl

@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from headrace.core.errors import BadStoreUrl
 from headrace.store.base import Kind, Label, LabelKind
-from headrace.store.columns import CLASS
+from headrace.store.catalogues.columns import CLASS
 from headrace.store.files import MOST
 from headrace.store.folder import NO_SAMPLES
 from headrace.store.shards.recent import Unpacked

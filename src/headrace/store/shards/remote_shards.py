@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from headrace.core.errors import StoreError, StoreRefused
-from headrace.store.background import run_here
 from headrace.store.base import Row, Session
-from headrace.store.hedge import Hedging
-from headrace.store.neighbours import Lying, NeighbourStore
-from headrace.store.shards.bucket_place import GAP, BucketPlace
+from headrace.store.reading.background import run_here
+from headrace.store.reading.hedge import Hedging
+from headrace.store.reading.neighbours import Lying, NeighbourStore
 from headrace.store.shards.catalogue import BLOCKS, FAULTS, TABLES, ShardCatalogue, bad, missing, one_line
 from headrace.store.shards.formats import Format, OpenedShards, Placed
+from headrace.store.shards.places.bucket_place import GAP, BucketPlace
 from headrace.store.shards.recent import Shared, Unpacked
 from headrace.store.shards.shard import DamagedShard, Steps, Wanted
 from headrace.store.url import StoreUrl

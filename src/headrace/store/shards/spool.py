@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from headrace.core.errors import StoreRefused
 from headrace.store.base import Kind, LabelKind, Record, Schema
-from headrace.store.columns import check_record
-from headrace.store.known_keys import KnownKeys
-from headrace.store.shards.targets import ShardTarget
+from headrace.store.catalogues.columns import check_record
+from headrace.store.catalogues.known_keys import KnownKeys
+from headrace.store.shards.places.targets import ShardTarget
 
 PARTS = "headrace-parts"
 SHARD_BYTES = 1 << 26

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from headrace.core.errors import BadStoreUrl
 from headrace.store.base import Store
-from headrace.store.shards.brace_lists import is_list
-from headrace.store.shards.folder_place import FolderPlace
 from headrace.store.shards.formats import Format
 from headrace.store.shards.local_shards import LocalShards
+from headrace.store.shards.places.brace_lists import is_list
+from headrace.store.shards.places.folder_place import FolderPlace
 from headrace.store.url import StoreUrl
 
 
@@ -24,11 +24,11 @@ class KnownFormat(NamedTuple):
 
 
 FORMATS: Mapping[str, KnownFormat] = {
-    "mds": KnownFormat("mds:MdsFormat", ("data", "label", "split", "streams")),
-    "litdata": KnownFormat("litdata:LitDataFormat", ("data", "label", "block")),
+    "mds": KnownFormat("mosaic.mds:MdsFormat", ("data", "label", "split", "streams")),
+    "litdata": KnownFormat("lightning.litdata:LitDataFormat", ("data", "label", "block")),
     "files": KnownFormat("plain_objects:FilesFormat", ("labels", "extensions")),
-    "parquet": KnownFormat("parquet_shards:ParquetFormat", ("data", "label"), (".parquet",)),
-    "wds": KnownFormat("webdataset:TarFormat", ("data", "label", "index"), (".tar", ".json")),
+    "parquet": KnownFormat("tables.parquet_shards:ParquetFormat", ("data", "label"), (".parquet",)),
+    "wds": KnownFormat("tar_shards.webdataset:TarFormat", ("data", "label", "index"), (".tar", ".json")),
 }
 PLACES = ("s3", "gs", "az", "https", "http", "file")
 
@@ -43,8 +43,8 @@ def open_shards(url: StoreUrl) -> Store:
             raise BadStoreUrl(f"{url.redacted}: write {url.scheme}:///folder")
         return LocalShards(url, _format(known, url, names), FolderPlace(Path(folder)))
     from headrace.store.objects.object_driver import Bucket  # noqa: PLC0415  (an extra)
-    from headrace.store.shards.bucket_place import BucketPlace  # noqa: PLC0415
-    from headrace.store.shards.kept_indices import KeptIndices, usual_place  # noqa: PLC0415
+    from headrace.store.shards.places.bucket_place import BucketPlace  # noqa: PLC0415
+    from headrace.store.shards.places.kept_indices import KeptIndices, usual_place  # noqa: PLC0415
     from headrace.store.shards.remote_shards import RemoteShards  # noqa: PLC0415
 
     bucket = Bucket(url, where, known.options, folder)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from headrace.core.errors import BadStoreUrl, StoreRefused
 from headrace.store.base import Columns, Info, Kind, LabelKind, Schema, SettlingStore, Store
-from headrace.store.columns import check_labels, check_schema, chosen, column, describe
-from headrace.store.forwarded import Forwarded
-from headrace.store.known_keys import KnownKeys
+from headrace.store.catalogues.columns import check_labels, check_schema, chosen, column, describe
+from headrace.store.catalogues.forwarded import Forwarded
+from headrace.store.catalogues.known_keys import KnownKeys
 from headrace.store.shards import spool
-from headrace.store.shards.mds_written import MdsWritten
+from headrace.store.shards.mosaic.mds_written import MdsWritten
+from headrace.store.shards.places.targets import BucketTarget, FolderTarget, ShardTarget
 from headrace.store.shards.spool import ShardWriter, WrittenFormat
-from headrace.store.shards.tar_written import TarsWritten
-from headrace.store.shards.targets import BucketTarget, FolderTarget, ShardTarget
+from headrace.store.shards.tar_shards.tar_written import TarsWritten
 from headrace.store.shards.urls import open_shards, parted, place_of
 from headrace.store.url import StoreUrl
 

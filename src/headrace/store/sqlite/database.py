@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 from headrace.core.errors import BadStoreUrl, StoreError, StoreRefused, StoreUnavailable
 from headrace.store.base import Kind, LabelKind, Schema
-from headrace.store.columns import check_kinds, check_labels, check_schema
+from headrace.store.catalogues.columns import check_kinds, check_labels, check_schema
+from headrace.store.catalogues.provenance import new_identity, next_revision
 from headrace.store.files import is_there
-from headrace.store.provenance import new_identity, next_revision
 from headrace.store.sqlite import origins, soundness
 from headrace.store.url import StoreUrl, UrlNamed
 from headrace.store.wording import one_line, quoted

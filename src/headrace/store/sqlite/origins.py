@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 
-from headrace.store.origin import Origin
+from headrace.store.catalogues.origin import Origin
 
 MOST_ALIKE = 4
 """Rows that are told of one place or content."""

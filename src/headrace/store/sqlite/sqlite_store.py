@@ -7,10 +7,10 @@ from typing import Any
 
 from headrace.core.errors import MissingKey, StoreRefused
 from headrace.store.base import Beginning, Columns, Info, Kind, LabelKind, LocalStore, PartialCatalogue, Row, Schema
-from headrace.store.columns import CLASS, chosen, column, own_columns
-from headrace.store.origin import Origin, RemovingStore
-from headrace.store.owned import Owned
-from headrace.store.provenance import Provenance, of_file
+from headrace.store.catalogues.columns import CLASS, chosen, column, own_columns
+from headrace.store.catalogues.origin import Origin, RemovingStore
+from headrace.store.catalogues.provenance import Provenance, of_file
+from headrace.store.reading.owned import Owned
 from headrace.store.sqlite import origins, soundness
 from headrace.store.sqlite.database import (
     IDENTITY,

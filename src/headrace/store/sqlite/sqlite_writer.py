@@ -7,8 +7,8 @@ from typing import Any
 
 from headrace.core.errors import StoreError
 from headrace.store.base import Kind, LabelKind, Record
-from headrace.store.columns import check_record
-from headrace.store.origin import Origin, Stored
+from headrace.store.catalogues.columns import check_record
+from headrace.store.catalogues.origin import Origin, Stored
 from headrace.store.sqlite.database import Database, changed, transaction
 from headrace.store.sqlite.origins import Origins
 from headrace.store.wording import quoted

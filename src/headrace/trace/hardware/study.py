@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from headrace.trace.analysis.spread import computed
 from headrace.trace.hardware.profile import Profile, ratios
 from headrace.trace.reader import Trace
-from headrace.trace.spread import computed
 
 
 @dataclass(frozen=True)

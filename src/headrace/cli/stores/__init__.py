@@ -1,0 +1,1 @@
+"""Commands on stores: one module per subcommand of ``headrace store``."""

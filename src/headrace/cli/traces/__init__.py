@@ -1,0 +1,1 @@
+"""Commands on traces: one module per subcommand of ``headrace trace``."""

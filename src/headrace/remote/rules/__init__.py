@@ -1,0 +1,1 @@
+"""Decisions on what is made where. Pure."""

@@ -1,0 +1,1 @@
+"""Keys and metadata: what a store knows of its rows."""

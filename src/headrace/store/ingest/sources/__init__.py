@@ -1,0 +1,1 @@
+"""Sources of samples: folders, manifests, tars, shards, datasets, other stores."""

@@ -1,0 +1,1 @@
+"""Places where shards lie: folders and buckets."""

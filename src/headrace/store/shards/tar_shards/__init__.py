@@ -1,0 +1,1 @@
+"""WebDataset and the tars it consists of."""

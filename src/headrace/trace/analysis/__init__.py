@@ -1,0 +1,1 @@
+"""Figures, verdicts and advice, read out of a trace."""
