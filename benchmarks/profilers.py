@@ -156,8 +156,7 @@ def apart(report: Report, repeats: int) -> None:
                 plain.append(_loop(Nothing(operations).__getitem__, None))
                 dataset = Nothing(operations)
                 observer = TracingObserver(dataset, recording, worker=0)
-                assert len(observer.names) == operations
-                seen.append(_loop(observer.samples(dataset.__getitem__), observer))
+                seen.append(_loop(observer.samples(observer.getter()), observer))
                 observer.undo()
             trace = read(Path(out) / "run.trace")
         events = operations + 2

@@ -87,7 +87,7 @@ class Replay:
                 if job.epoch != request.epoch:
                     job.begin(request.epoch)
                     for each in jobs:
-                        each.share.company.look(now=True)
+                        each.share.peers.look(now=True)
                 answer = job.serving.request(request.samples, job.remaining if self._exchange else None)
                 job.remaining.take(answer.samples)
                 job.serving.saw(answer.samples)

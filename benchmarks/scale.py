@@ -212,7 +212,7 @@ def served(ranks: int, *, clustered: bool) -> dict[str, float]:
         wall, used, on_server = costs(server, all_of)
         heard_of(servings)
         looks = servings[:: max(1, ranks // 32)]
-        look, _, look_server = costs(server, lambda: [each.share.company.look(now=True) for each in looks])
+        look, _, look_server = costs(server, lambda: [each.share.peers.look(now=True) for each in looks])
         for serving in servings:
             serving.end()
             serving.share.close()

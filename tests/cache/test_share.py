@@ -219,7 +219,7 @@ def test_what_a_rank_has_still_to_read_counts_as_needed_by_it(place, monkeypatch
     monkeypatch.setattr(serving, "LITTLE", math.inf)  # a busy server is asked no less often
     other, one = Job(place, 1), Job(place, 2)
     other.step(8)
-    one.share.company.look(now=True)
+    one.share.peers.look(now=True)
     asked = np.array([other.served[0], *set(range(SAMPLES)) - set(other.served)][:8])
     answer = one.serving.request(asked, None)
     assert np.count_nonzero(answer.words) == 1
@@ -251,7 +251,7 @@ def always_looking(monkeypatch, period=0.0):
 def test_what_another_has_taken_on_is_looked_for(place, monkeypatch):
     always_looking(monkeypatch)
     other, one = Job(place, 1), Job(place, 2)
-    other.share.company.look(now=True)
+    other.share.peers.look(now=True)
     theirs = other.serving.request(other.order[:4], None)
     other.serving.saw(theirs.samples, made=0)
     assert not theirs.words.any(), "nobody brings them to it"
@@ -259,24 +259,24 @@ def test_what_another_has_taken_on_is_looked_for(place, monkeypatch):
     answer = one.serving.request(asked, None)
     assert (answer.words == W.LOOK).tolist() == [True] * 4 + [False]
     one.serving.saw(answer.samples, made=0)
-    assert other.share.company.need(asked).tolist() == [1] * 4 + [0], "it hopes to be given them"
+    assert other.share.peers.need(asked).tolist() == [1] * 4 + [0], "it hopes to be given them"
     one.serving.request(asked[:0], None)
     one.serving.saw(asked[:0], made=5)
-    assert not other.share.company.need(asked).any()
+    assert not other.share.peers.need(asked).any()
 
 
 def test_that_an_epoch_is_over_is_seen_by_what_was_published_of_it(place, monkeypatch):
     always_looking(monkeypatch, period=math.inf)
     other, one = Job(place, 1), Job(place, 2)
-    other.share.company.look(now=True)
+    other.share.peers.look(now=True)
     other.step(8)
     asked = np.array(other.served)
-    assert not one.share.company.need(asked).any()
+    assert not one.share.peers.need(asked).any()
     other.begin()
-    assert one.share.company.need(asked).all()
+    assert one.share.peers.need(asked).all()
     other.step(8)
     one.serving.request(asked[:0], None)
-    assert not one.share.company.need(np.array(other.served)).any()
+    assert not one.share.peers.need(np.array(other.served)).any()
 
 
 class Ahead(Job):
@@ -309,7 +309,7 @@ def test_jobs_that_plan_ahead_find_what_the_bound_says(place, most, monkeypatch)
     samples, held, before = 160, 112, 0
     size = (held + 1) * max(local_tables.footprint(4 * FILLER), 4 * FILLER + redis_tables.OVERHEAD)
     jobs = [Ahead(place, number, samples=samples, size=size) for number in (1, 2)]
-    jobs[0].share.company.look(now=True)
+    jobs[0].share.peers.look(now=True)
     for epoch in range(4):
         over = False
         while not over:
@@ -333,7 +333,7 @@ def test_one_look_finds_places_for_many(place, monkeypatch):
     for sample in range(room):
         assert one.share.keep(sample, W.DECODED, described(sample, FILLER))
     for job in (one, other):
-        job.share.company.look(now=True)
+        job.share.peers.look(now=True)
         job.serving.request(job.order[:0], None)
         job.serving.saw(np.arange(room))
     looks = []
@@ -358,7 +358,7 @@ def test_nothing_gives_way_to_what_is_worth_no_more(place, monkeypatch):
     one, other = Job(place, 1), Job(place, 2)
     held = [sample for sample in range(SAMPLES) if one.share.keep(sample, W.DECODED, described(sample, FILLER))]
     assert 0 < len(held) < SAMPLES
-    one.share.company.look(now=True)
+    one.share.peers.look(now=True)
     missing = sorted(set(range(SAMPLES)) - set(held))
     assert not any(one.share.keep(sample, W.DECODED, described(sample, FILLER)) for sample in missing)
     assert np.flatnonzero(other.share.backend.block(0, SAMPLES)).tolist() == held

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import headrace
+from headrace.devices import device_part
 from headrace.devices.ahead import AHEAD, Ahead
-from headrace.engine import iteration_state
 from headrace.engine.memory.containers import mapped
 from headrace.engine.memory.pieces import no_slab
 from headrace.engine.memory.slab import Registrar
@@ -404,7 +404,7 @@ class TestMapped:
 @pytest.fixture
 def scripted(monkeypatch, device):
     """Loaders with ``device="cuda"`` use the scripted accelerator."""
-    monkeypatch.setattr(iteration_state, "accelerator", lambda name, **options: device)
+    monkeypatch.setattr(device_part, "accelerator", lambda name, **options: device)
     return device
 
 

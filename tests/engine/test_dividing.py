@@ -80,7 +80,7 @@ def test_a_rank_that_waits_for_a_batch_is_not_called_slow(monkeypatch):
     )
     monkeypatch.setattr(dividing, "time", SimpleNamespace(monotonic=lambda: clock[0], process_time_ns=lambda: 0))
     backend = SimpleNamespace(rests=False, measured=lambda: SUMS, measure=lambda _: None)
-    share = SimpleNamespace(backend=backend, company=SimpleNamespace(ranks=[]))
+    share = SimpleNamespace(backend=backend, peers=SimpleNamespace(ranks=[]))
     serving = SimpleNamespace(share=share, report=told.append)
     divider = dividing.Divider(serving, counters, plans=False)
     for taken in (60, 0, 0, 0, 60):

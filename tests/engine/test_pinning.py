@@ -13,9 +13,8 @@ from hypothesis import given
 from torch.utils.data._utils.pin_memory import pin_memory
 
 import headrace
-from headrace.devices import pinning
+from headrace.devices import device_part, pinning
 from headrace.devices.pinning import AT_ONCE, Pinning
-from headrace.engine import iteration_state
 from headrace.engine.memory.containers import mapped, tensors
 from headrace.engine.memory.pieces import ALIGN, TOGETHER, Span, joined, moved, no_slab
 from headrace.engine.memory.reservation import Extent
@@ -210,7 +209,7 @@ class TestLoader:
     def host(self, monkeypatch):
         """Loaders with ``pin_memory=True`` use this memory, and find an accelerator."""
         host = HostMemory()
-        monkeypatch.setattr(iteration_state, "pinning", lambda: Pinning(host.block, host.alone))
+        monkeypatch.setattr(device_part, "pinning", lambda: Pinning(host.block, host.alone))
         monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
         return host
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from torch.utils.data import default_collate
 
 import headrace
-from headrace.engine import iteration_state
+from headrace.devices import device_part
 from headrace.engine.memory.layout import Layout, describe
 from headrace.engine.memory.pieces import TOGETHER, RowBlock, crossing, moved, nbytes
 from headrace.engine.memory.reservation import Extent
@@ -152,7 +152,7 @@ class Watched(ScriptedAccelerator):
 @pytest.fixture
 def device(monkeypatch):
     device = Watched()
-    monkeypatch.setattr(iteration_state, "accelerator", lambda name, **options: device)
+    monkeypatch.setattr(device_part, "accelerator", lambda name, **options: device)
     return device
 
 

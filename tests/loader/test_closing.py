@@ -7,7 +7,7 @@ import pytest
 from torch.utils.data import SequentialSampler
 
 import headrace
-from headrace.engine import iteration_state
+from headrace.devices import device_part
 from headrace.engine.memory.slab import Slab
 from headrace.engine.trainer.page import FiguresPage
 from headrace.observing.tracing import RunTrace
@@ -87,7 +87,7 @@ def test_several_iterations_are_closed_although_each_raises(given_back):
 
 def test_a_device_that_fails(monkeypatch, given_back):
     before, device = children(), ScriptedAccelerator()
-    monkeypatch.setattr(iteration_state, "accelerator", lambda *_, **__: device)
+    monkeypatch.setattr(device_part, "accelerator", lambda *_, **__: device)
     loader = headrace.DataLoader(Squares(N), 2, num_workers=2, device="cuda")
     iterator = iter(loader)
     next(iterator)

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.core.story import StoryLog
 from headrace.engine.trainer.cores import CoreUse, Use
 from headrace.trace.reader import read
 from tests.loader.data import Numbers, Pairs, fixed
@@ -150,26 +149,6 @@ def test_streams_tell_of_batches():
     told = [(event.who, event.what) for event in loader.story()]
     for worker in ("worker 0", "worker 1"):
         assert [what for who, what in told if who == worker] == ["made", "made", "ended"]
-
-
-def test_nothing_is_told_twice(monkeypatch: pytest.MonkeyPatch):
-    """Where it is asked for while it is gathered."""
-    tell, came = StoryLog.tell, []
-
-    def burst_in(log: StoryLog, who: str, what: str, *more: Any) -> None:
-        if what == "wrote" and not came:
-            came.append(what)
-            loader.story()
-        tell(log, who, what, *more)
-
-    monkeypatch.setattr(StoryLog, "tell", burst_in)
-    loader = headrace.DataLoader(Squares(20), batch_size=4, num_workers=1, scheduling=KEPT)
-    assert len(list(loader)) == 5
-    assert came
-    made = [index for event in loader.story() if event.what == "made" for index in event.indices]
-    told = [(event.who, event.what, event.seconds) for event in loader.story() if event.who != "loader"]
-    assert set(made) == set(range(20))
-    assert len(told) == len(set(told))
 
 
 def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch):

@@ -106,11 +106,11 @@ def _seen(cache: _Opened) -> Overview:
     for backend in cache.backends:
         for name, (entries, size) in _held(backend).items():
             forms[name] = forms[name][0] + entries, forms[name][1] + size
-        company = Peers(backend, _NOBODY)
-        company.look(now=True)
-        ranks += len(company.ranks)
+        peers = Peers(backend, _NOBODY)
+        peers.look(now=True)
+        ranks += len(peers.ranks)
         division = backend.division() or DivisionRecord(0, START, fixed=False, before=START)
-        facts.append(DivisionFacts(backend.samples, cache.limit or 0, backend.measured(), company.ranks, division))
+        facts.append(DivisionFacts(backend.samples, cache.limit or 0, backend.measured(), peers.ranks, division))
     return Overview(cache.url, cache.limit, ranks, forms, facts)
 
 

@@ -59,7 +59,7 @@ class Serving:
         ``takes_augmented``: what others have augmented may be served. Not where a run shall be the same again.
         """
         self._takes_augmented = takes_augmented
-        self.share, self._backend, self._company = share, share.backend, share.company
+        self.share, self._backend, self._peers = share, share.backend, share.peers
         self._name = f"{share.unit}.{secrets.token_hex(6)}"
         self._rng = np.random.default_rng()
         self._pool, self._logged, self._most = RemainingPool(self._rng), -1, most
@@ -94,7 +94,7 @@ class Serving:
         self._unread.clear()
         self._pool = RemainingPool(self._rng)
         self.report(self._rank)
-        self._company.look(now=True)
+        self._peers.look(now=True)
         if outside is not None and len(outside):
             self._tell(outside)
 
@@ -122,7 +122,7 @@ class Serving:
     def _tell(self, samples: Array) -> None:
         """Publish them. Nobody is told while nobody else is there."""
         np.bitwise_or.at(self._mirror, samples >> 3, np.left_shift(1, samples & 7).astype(np.uint8))
-        if not self._company.others or self._backend.rests or time.monotonic() < self._again:
+        if not self._peers.others or self._backend.rests or time.monotonic() < self._again:
             self._told = False
             return
         clock = time.monotonic if self._backend.slow else time.thread_time  # a busy machine makes nothing expensive
@@ -141,21 +141,21 @@ class Serving:
         return answer
 
     def _answer(self, asked: Array, remaining: Remaining | None) -> Answer:
-        self._company.look()
+        self._peers.look()
         if self._backend.rests or self.share.is_left:
             return unanswered(asked, remaining)
         self.share.shed(-(-len(asked) // SHED))
         if remaining is None:
             return self._looked_up(asked)
         drawn = remaining.of(asked)
-        if not self._company.others or not self.share.policy.exchanges:
+        if not self._peers.others or not self.share.policy.exchanges:
             more = remaining.some(len(asked) - len(drawn), drawn) if len(drawn) < len(asked) else drawn[:0]
             return self._looked_up(np.concatenate([drawn, more]))
         return self._exchanged(len(asked), drawn, remaining)
 
     def _looked_up(self, samples: Array) -> Answer:
         words = self._backend.words(samples)
-        need = self._company.need(samples) if self._company.others else None
+        need = self._peers.need(samples) if self._peers.others else None
         found = self._looking(self._usable(samples, words), words, need)
         return Answer(samples, found, self._keep(need, words))
 
@@ -168,7 +168,7 @@ class Serving:
         found.append(theirs)
         lacking = count - len(hits[0]) - len(others)
         misses = self._misses(lacking, np.concatenate(hits), drawn[words == 0], remaining)
-        held, need = self._backend.words(misses), self._company.need(misses)
+        held, need = self._backend.words(misses), self._peers.need(misses)
         found.append(self._looking(self._usable(misses, held), held, need))
         keep = self._keep(need, held)
         served = np.concatenate([*hits, misses])
@@ -218,7 +218,7 @@ class Serving:
             return drawn[:0]
         taken = np.concatenate([besides, drawn])
         some = np.concatenate([drawn, remaining.some(AHEAD * count, taken)])
-        urgency = self.share.policy.urgency(standing(self._company.need(some), self._company.units)).astype(np.float64)
+        urgency = self.share.policy.urgency(standing(self._peers.need(some), self._peers.units)).astype(np.float64)
         # Need is a whole number: what was drawn wins among equals, and chance where all else is the same.
         urgency[: len(drawn)] += 0.5
         urgency += self._rng.random(len(some)) * 0.4
@@ -247,7 +247,7 @@ class Serving:
         """
         if need is None:
             return found
-        return np.where((held == 0) & (need < self._company.others), np.uint64(W.LOOK), found)
+        return np.where((held == 0) & (need < self._peers.others), np.uint64(W.LOOK), found)
 
     def _keep(self, need: Array | None, held: Words) -> Array:
         """The form in which each miss is worth keeping, as far as can be told before its size is known.
@@ -260,7 +260,7 @@ class Serving:
             return keep
         room, terms = self.share.room(), self.share.terms()
         budget = [
-            size if self._company.jobs > 1 or form != W.AUGMENTED else 0  # of no use to the job itself
+            size if self._peers.jobs > 1 or form != W.AUGMENTED else 0  # of no use to the job itself
             for form, size in zip(W.FORMS, terms.budget[:3], strict=True)
         ]
         free = terms.limit - sum(room.held[:3]) - room.others

@@ -46,8 +46,8 @@ class Share:
         self.backend, self.disk, self._limit, self.unit, self.policy = backend, disk, limit, unit, policy
         self._scopes = [bytes.fromhex(scope.rjust(32, "0")[-32:]) for scope in scopes]
         self._maker = _half(unit.job) << 32 | _half(unit.job if unit.seed is None else str(unit.seed))
-        self.company = Peers(backend, unit)
-        self._victims = Victims(backend, self.company, policy)
+        self.peers = Peers(backend, unit)
+        self._victims = Victims(backend, self.peers, policy)
         self._rng = np.random.default_rng()
         self._scratch = np.empty(0, np.uint8)
         self._terms: tuple[float, CacheTerms] | None = None
@@ -183,7 +183,7 @@ class Share:
         size = backend.footprint(length)
         if self._left or backend.barred or size > min(W.MOST, self._limit) or self.word(sample):
             return None
-        self.company.look()
+        self.peers.look()
         victims = self._room_for(sample, form, size)
         below = victims is None
         if below and (self.disk is None or form == W.AUGMENTED):

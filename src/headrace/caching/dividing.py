@@ -63,7 +63,7 @@ class Divider:
         now = time.monotonic()
         if now < self._next:
             return False
-        self._next = now + pause(len(self._serving.share.company.ranks))
+        self._next = now + pause(len(self._serving.share.peers.ranks))
         if self._backend.rests:
             return True
         if now >= self._recount:
@@ -83,10 +83,10 @@ class Divider:
     def facts(self) -> DivisionFacts:
         """The facts that a division is planned from."""
         share = self._serving.share
-        share.company.look()
+        share.peers.look()
         division = self._backend.division() or DivisionRecord(0, START, fixed=False, before=START)
         return DivisionFacts(
-            self._backend.samples, share.terms().limit, self._backend.measured(), share.company.ranks, division
+            self._backend.samples, share.terms().limit, self._backend.measured(), share.peers.ranks, division
         )
 
     def _rank(self, now: float) -> Rank:

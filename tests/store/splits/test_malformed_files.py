@@ -156,3 +156,11 @@ def test_what_is_no_file_is_not_waited_for(tmp_path):
     for name in ("s.parquet", "."):
         with pytest.raises(SplitError, match="is no file"):
             read(tmp_path / name)
+
+
+def test_a_split_that_is_named_twice_is_not_an_empty_one(tmp_path):
+    columns = {"key": ["a"], "split": ["train"], "fold": [None], "label": [None]}
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({"headrace.split": {"version": 1, "names": ["train", "val", "train"]}, **columns}))
+    with pytest.raises(SplitError, match="names a split twice"):
+        read(path)

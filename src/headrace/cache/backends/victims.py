@@ -23,9 +23,9 @@ class Victims:
     enough for many.
     """
 
-    def __init__(self, backend: Backend, company: Peers, policy: Policy) -> None:
+    def __init__(self, backend: Backend, peers: Peers, policy: Policy) -> None:
         """``policy``: says what an entry is worth."""
-        self._backend, self._company, self._policy = backend, company, policy
+        self._backend, self._peers, self._policy = backend, peers, policy
         self._rng = np.random.default_rng()
         self._until, self._forms = 0.0, tuple[int, ...]()
         self._found: list[tuple[int, Entry]] = []  # by what they are worth, the least one last
@@ -65,11 +65,11 @@ class Victims:
         held = np.flatnonzero(np.isin(W.kinds(words), forms))
         if not len(held):
             return []
-        values = self._policy.worth(standing(self._company.need_of(first, len(words)), self._company.units))
+        values = self._policy.worth(standing(self._peers.need_of(first, len(words)), self._peers.units))
         held = self._rng.permutation(held[values[held] < worth])
         found = [(int(values[at]), Entry(first + at, int(words[at]))) for at in held.tolist()]
         return [each for each in found if each[1] not in self.going] if self.going else found
 
     def worth(self, sample: int) -> int:
         """The worth of an entry of a sample that was just served to one."""
-        return int(self._policy.worth(standing(np.array([self._company.need_one(sample)]), self._company.units))[0])
+        return int(self._policy.worth(standing(np.array([self._peers.need_one(sample)]), self._peers.units))[0])

@@ -123,6 +123,8 @@ def _facts(path: Path, text: str | None) -> dict[str, Any]:
         raise SplitError(f"{path}: this split file has version {said:.20}, and this headrace reads {VERSION}")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise _NoSplitFile("it does not name its splits")
+    if len(set(names)) < len(names):
+        raise _NoSplitFile("it names a split twice")
     try:
         concerns(facts)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, IndexError):
