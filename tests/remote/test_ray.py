@@ -98,7 +98,7 @@ class TestMadeElsewhere:
         cache = headrace.Cache(f"shm://{name}", size="64M")
         with loader(address, data, cache=cache, **options) as ours, loader(None, InStages(200), **options) as plain:
             began = iter(ours), iter(plain)
-            next(began[0])
+            next(began[0]), next(began[1])
             assert reached(lambda: len(lanes(ray_cluster)) >= 2)
             del began
             for epoch in range(3):
