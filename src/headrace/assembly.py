@@ -15,10 +15,9 @@ import torch
 from torch.utils.data import Subset
 
 from headrace.core.options import TRACE_VARIABLE, Ranks
-from headrace.engine.iteration_state import IterationState
 from headrace.engine.ordering import saved
 from headrace.engine.ordering.own_order import own_order
-from headrace.engine.plugs import Part
+from headrace.engine.plugs import Part, PartFacts
 from headrace.engine.settings import Settings, chosen
 from headrace.engine.step import held
 from headrace.engine.trainer.counters import LoaderCounters
@@ -85,31 +84,31 @@ class Features:
         singly = cache is not None or self.hosts is not None or rows_of(found.dataset) is not None
         return replace(found, traced=self._recording is not None, cached=cache is not None, singly=singly)
 
-    def parts(self, state: IterationState, cache: "Cache | None") -> Sequence[Part]:
+    def parts(self, facts: PartFacts, cache: "Cache | None") -> Sequence[Part]:
         """The features' parts in an iteration: what gives samples, who looks at them, where batches go."""
-        settings = state.settings
-        slot = CacheSlot(self, state, cache)
+        settings = facts.settings
+        slot = CacheSlot(self, facts, cache)
         found: list[Part] = [slot]
         if self.hosts is not None:
             from headrace.remote.remote_part import RemotePart
 
-            found.append(RemotePart(state, self.fetchers(), self.hosts))
+            found.append(RemotePart(facts, self.fetchers(), self.hosts))
         elif rows_of(settings.dataset) is not None:
             from headrace.fetching.fetch_part import StorePart
 
-            found.append(StorePart(state, self.fetchers(), cached=cache is not None, revision=slot.revision))
+            found.append(StorePart(facts, self.fetchers(), cached=cache is not None, revision=slot.revision))
         if self._recording is not None:
             from headrace.observing.trace_part import RecordPart
 
-            found.append(RecordPart(state, self._recording))
+            found.append(RecordPart(facts, self._recording))
         if settings.on_device:
             from headrace.ondevice.on_device_part import OnDevicePart
 
-            found.append(OnDevicePart(state))
+            found.append(OnDevicePart(facts))
         elif settings.device is not None or settings.pin_memory:
             from headrace.devices.device_part import DevicePart
 
-            found.append(DevicePart(state))
+            found.append(DevicePart(facts))
         return found
 
     def fetchers(self) -> "FetchersOfLoader":
@@ -149,8 +148,8 @@ class Features:
 class CacheSlot(Part):
     """The cache's part in an iteration, once there is one: with ``cache=``, or with a state taken with it."""
 
-    def __init__(self, features: Features, state: IterationState, options: "Cache | None") -> None:
-        self._features, self._state, self._options = features, state, options
+    def __init__(self, features: Features, facts: PartFacts, options: "Cache | None") -> None:
+        self._features, self._facts, self._options = features, facts, options
         self._part = Part()
         self._is_there = False
 
@@ -160,7 +159,7 @@ class CacheSlot(Part):
         if not self._is_there and (told or self._options is not None):
             from headrace.caching.cache_part import CachePart
 
-            self._part, self._is_there = CachePart(self._state, self._options, self._features.cache()), True
+            self._part, self._is_there = CachePart(self._facts, self._options, self._features.cache()), True
         self._part.resume(saved)
 
     def source(self, source: Source, seeds: tuple[int, int], saved: dict[str, Any] | None) -> Source:

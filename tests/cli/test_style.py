@@ -91,7 +91,7 @@ def test_the_loaders_of_a_machine_fit_a_terminal():
     cache = CacheFigures(0, 12_345_678, 0, 1_234_567, 1, 1, 123_456_789_012, (0, 100, 0))
     each = Snapshot(
         *(1_234_567, 12, 64, 48, 12, 128, False, 123, 99_999, 12_345_678, 0, 123_456, 1, 2, 0, 3, 123_456_789),
-        *(time.monotonic_ns(), 0, "StoreDatasetOfMine", cache),
+        *(time.monotonic_ns(), 0, "StoreDatasetOfMine", cache, None),
     )
     at_80_columns(lambda out: out.print(top._tables({}, {(1, 1): each}, 1.0)))
 

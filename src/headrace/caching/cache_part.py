@@ -11,11 +11,10 @@ from headrace.cache.cache_options import Cache
 from headrace.caching.exchange import ExchangedGroups, NoCache, SampleIds
 from headrace.caching.membership import Hits, Membership, caching, origins
 from headrace.caching.staged_making import StagedMaking
-from headrace.engine.iteration_state import IterationState
 from headrace.engine.loader_resources import IdlePool
 from headrace.engine.ordering.epoch_members import members
 from headrace.engine.ordering.saved import members_of
-from headrace.engine.plugs import Part
+from headrace.engine.plugs import Part, PartFacts
 from headrace.engine.settings import Settings
 from headrace.engine.step import held
 from headrace.engine.trainer.counters import LoaderCounters
@@ -41,10 +40,10 @@ class CacheOfLoader:
 class CachePart(Part):
     """See ``Part``."""
 
-    def __init__(self, state: IterationState, options: Cache | None, kept: CacheOfLoader) -> None:
+    def __init__(self, facts: PartFacts, options: Cache | None, kept: CacheOfLoader) -> None:
         """``options``: None where a state was taken with a cache, and the loader has none."""
-        self._settings: Settings = state.settings
-        self._options, self._kept, self._counters = options, kept, state.counters
+        self._settings: Settings = facts.settings
+        self._options, self._kept, self._counters = options, kept, facts.counters
         self._membership: Membership | None = None
         self._stages: Stages | None = None
         self._job = ""  # whose the samples are, for a state

@@ -14,7 +14,7 @@ from headrace.engine.loader_resources import LoaderResources
 from headrace.engine.memory.slab import Pins, Slab, Slots
 from headrace.engine.ordering.random_sources import pack_random
 from headrace.engine.ordering.saved import is_over
-from headrace.engine.plugs import EpochRecord, Part, Plug
+from headrace.engine.plugs import EpochRecord, Part, PartFacts, Plug
 from headrace.engine.processes.worker_pool import Pool
 from headrace.engine.settings import Settings
 from headrace.engine.step import IterationStep, held
@@ -79,7 +79,7 @@ class IterationState:
         """Whoever is in it may use everything here; all others only ``close``, and look when it is ``quiet``."""
         self._last: dict[str, Any] = {}
         self._before: Callable[[], dict[str, Any]] | None = None  # while an epoch is being begun, or ended
-        self.parts: Sequence[Part] = plug(self)
+        self.parts: Sequence[Part] = plug(PartFacts(settings, self.counters, self.step))
         """The features'."""
         kept.watch(self)
 

@@ -1,16 +1,17 @@
 """The parts that features have in an iteration: what the core asks of them, and all that it knows of them."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from headrace.engine.memory.slab import Pins
+from headrace.engine.memory.slab import Pins, Slab
+from headrace.engine.settings import Settings
+from headrace.engine.step import IterationStep
+from headrace.engine.trainer.counters import LoaderCounters
 from headrace.engine.worker.maker import Making
 from headrace.engine.worker.observer import Observer, Observing
 from headrace.sched.hand import Delivered, EpochRun
 from headrace.sched.source import Source
-
-if TYPE_CHECKING:
-    from headrace.engine.iteration_state import IterationState
 
 
 class EpochRecord(Protocol):
@@ -30,6 +31,16 @@ class EpochRecord(Protocol):
 
     def observer(self, dataset: Any) -> Observer:
         """The observer of samples that the trainer makes itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartFacts:
+    """The facts of an iteration that its parts may keep: not the iteration, which has them."""
+
+    settings: Settings
+    counters: LoaderCounters
+    """The loader's."""
+    step: IterationStep
 
 
 class Part:
@@ -64,12 +75,12 @@ class Part:
         """The names of the operations that workers account for."""
         return []
 
-    def record(self, facts: dict[str, Any]) -> EpochRecord | None:
-        """A record of the epoch that begins, of which ``facts`` are known."""
+    def record(self, number: int, facts: dict[str, Any]) -> EpochRecord | None:
+        """A record of the epoch that begins, of which ``facts`` are known. ``number``: of no other run."""
         return None
 
-    def run(self, run: EpochRun, record: EpochRecord | None) -> EpochRun:
-        """The run of an epoch, its batches sent where they are wanted."""
+    def run(self, run: EpochRun, record: EpochRecord | None, slab: Slab | None) -> EpochRun:
+        """The run of an epoch, its batches sent where they are wanted. ``slab``: where workers make them."""
         return run
 
     def start(self) -> None:
@@ -89,5 +100,5 @@ class Part:
         """Give back what the part holds; idempotent. ``broken``: nothing of it is to be used again."""
 
 
-Plug = Callable[["IterationState"], Sequence[Part]]
+Plug = Callable[[PartFacts], Sequence[Part]]
 """Gives the parts that a loader's features have in an iteration."""

@@ -35,7 +35,7 @@ def begin(resources: IterationState) -> None:
     run = _run(resources, begun)
     resources.counters.epochs += 1
     for part in resources.parts:
-        run = part.run(run, resources.trace)
+        run = part.run(run, resources.trace, resources.slab)
     resources.run = run
     if resources.pool is not None:
         resources.pool.start_forker()  # not before: the workers have something to do while it is forked
@@ -128,8 +128,8 @@ def _errors(resources: IterationState) -> Errors:
 
 def _traced(resources: IterationState) -> EpochRecord | None:
     """The epoch's record, if there is a trace."""
-    facts = _facts(resources.settings, resources.epoch)
-    return next(filter(None, (part.record(facts) for part in resources.parts)), None)
+    number, facts = resources.first_run + resources.epoch, _facts(resources.settings, resources.epoch)
+    return next(filter(None, (part.record(number, facts) for part in resources.parts)), None)
 
 
 def _facts(settings: Settings, epoch: int) -> dict[str, object]:

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from headrace.engine.iteration_state import IterationState
 from headrace.engine.loader_resources import IdlePool
 from headrace.engine.ordering.own_order import OwnOrder, own_order
-from headrace.engine.plugs import Part
+from headrace.engine.plugs import Part, PartFacts
 from headrace.engine.settings import Settings
 from headrace.engine.step import held
 from headrace.engine.worker.maker import Making
@@ -43,9 +42,9 @@ class FetchersOfLoader:
 class FetchPart(Part):
     """A part that holds a fetcher. A derived one says what it is told, and which groups it makes of others."""
 
-    def __init__(self, state: IterationState, kept: FetchersOfLoader) -> None:
+    def __init__(self, facts: PartFacts, kept: FetchersOfLoader) -> None:
         """Starts nothing yet."""
-        self._state, self._settings, self._kept = state, state.settings, kept
+        self._settings, self._counters, self._kept = facts.settings, facts.counters, kept
         self._fetcher: Fetcher | None = None
 
     def _fetching(self, told: Callable[[], Orders]) -> Fetcher:
@@ -54,7 +53,7 @@ class FetchPart(Part):
             orders = told()
             with held():
                 fetcher = self._kept.idle.take(lambda fetcher: fetcher.serves(orders) and fetcher.works())
-                self._fetcher = fetcher or Fetcher(orders, self._state.counters.network)
+                self._fetcher = fetcher or Fetcher(orders, self._counters.network)
         return self._fetcher
 
     def making(self, making: Making) -> Making:
@@ -64,7 +63,7 @@ class FetchPart(Part):
     def count(self) -> None:
         """See ``Part``."""
         if self._fetcher is not None:
-            self._state.counters.network = self._fetcher.network
+            self._counters.network = self._fetcher.network
 
     def dismiss(self) -> None:
         """See ``Part``."""
@@ -83,10 +82,10 @@ class StorePart(FetchPart):
     """The rows of a store behind a network."""
 
     def __init__(
-        self, state: IterationState, kept: FetchersOfLoader, *, cached: bool, revision: Callable[[], str | None]
+        self, facts: PartFacts, kept: FetchersOfLoader, *, cached: bool, revision: Callable[[], str | None]
     ) -> None:
         """``cached``: a cache stands before the store; ``revision`` says of which one it keeps rows."""
-        super().__init__(state, kept)
+        super().__init__(facts, kept)
         self._cached, self._revision = cached, revision
 
     def source(self, source: Source, seeds: tuple[int, int], saved: dict[str, Any] | None) -> Source:

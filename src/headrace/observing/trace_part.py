@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from headrace.engine.iteration_state import IterationState
-from headrace.engine.plugs import EpochRecord, Part
+from headrace.engine.plugs import EpochRecord, Part, PartFacts
 from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.observer import Observer, Observing
 from headrace.observing.operations import Operations
@@ -15,8 +14,8 @@ from headrace.trace.trace_file import Recording
 class RecordPart(Part):
     """See ``Part``."""
 
-    def __init__(self, state: IterationState, recording: Recording) -> None:
-        self._state, self._recording = state, recording
+    def __init__(self, facts: PartFacts, recording: Recording) -> None:
+        self._facts, self._recording = facts, recording
 
     def observing(self, observing: Observing) -> Observing:
         """See ``Part``."""
@@ -24,13 +23,12 @@ class RecordPart(Part):
 
     def operations(self) -> list[str]:
         """See ``Part``."""
-        return Operations(self._state.settings.dataset).names
+        return Operations(self._facts.settings.dataset).names
 
-    def record(self, facts: dict[str, Any]) -> EpochRecord:
+    def record(self, number: int, facts: dict[str, Any]) -> EpochRecord:
         """See ``Part``."""
-        state = self._state
-        number = state.first_run + state.epoch
-        return RunTrace(self._recording, state.counters, state.settings.given, number, facts)
+        own = self._facts
+        return RunTrace(self._recording, own.counters, own.settings.given, number, facts)
 
 
 class RecordedObserving(Observing):

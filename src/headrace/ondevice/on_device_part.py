@@ -8,9 +8,9 @@ from torch.utils.data import default_collate
 
 from headrace.core.errors import NotOnDevice
 from headrace.devices.ahead import Ahead
-from headrace.devices.device_part import DevicePart
-from headrace.engine.iteration_state import IterationState
-from headrace.engine.plugs import EpochRecord
+from headrace.devices.device_part import DevicePart, flat_of
+from headrace.engine.memory.slab import Slab
+from headrace.engine.plugs import EpochRecord, PartFacts
 from headrace.engine.settings import Settings
 from headrace.engine.worker.maker import DatasetMaker, Maker, Making
 from headrace.ondevice.pixels.bundle import named
@@ -24,10 +24,10 @@ from headrace.sched.hand import EpochRun
 class OnDevicePart(DevicePart):
     """See ``Part``."""
 
-    def __init__(self, state: IterationState) -> None:
+    def __init__(self, facts: PartFacts) -> None:
         """Raises ``DeviceUnavailable`` where something is missing on the device."""
-        super().__init__(state)
-        dataset, device = state.settings.dataset, torch.device(state.settings.device)
+        super().__init__(facts)
+        dataset, device = facts.settings.dataset, torch.device(facts.settings.device)
         self._renderer: Renderer | None = renderer(of(dataset), device)
         self.rendering: Rendering | None = None
 
@@ -35,14 +35,14 @@ class OnDevicePart(DevicePart):
         """See ``Part``."""
         return making if making.one_by_one else PictureMaking()
 
-    def run(self, run: EpochRun, record: EpochRecord | None) -> EpochRun:
+    def run(self, run: EpochRun, record: EpochRecord | None, slab: Slab | None) -> EpochRun:
         """See ``Part``."""
         assert self._renderer is not None
-        state, made_by = self._state, run
-        flat, ahead = self._flat(RENDERED)
-        prepared = of(state.settings.dataset)
-        self.rendering = Rendering(prepared, self._renderer, made_by.errors, state.counters)  # type: ignore[attr-defined]  # of a run with samples
-        return Ahead(run, self.rendering, state.step, flat, trace=record, ahead=ahead)
+        facts, made_by = self._facts, run
+        flat, ahead = flat_of(slab, RENDERED)
+        prepared = of(facts.settings.dataset)
+        self.rendering = Rendering(prepared, self._renderer, made_by.errors, facts.counters)  # type: ignore[attr-defined]  # of a run with samples
+        return Ahead(run, self.rendering, facts.step, flat, trace=record, ahead=ahead)
 
     def start(self) -> None:
         """See ``Part``."""

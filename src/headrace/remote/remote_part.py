@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headrace.engine.iteration_state import IterationState
+from headrace.engine.plugs import PartFacts
 from headrace.engine.worker.maker import Making
 from headrace.fetching.fetch_part import FetchersOfLoader, FetchPart
 from headrace.remote.plug import RayHosts
@@ -13,9 +13,9 @@ from headrace.sched.source import Source
 class RemotePart(FetchPart):
     """See ``Part``."""
 
-    def __init__(self, state: IterationState, kept: FetchersOfLoader, hosts: RayHosts) -> None:
+    def __init__(self, facts: PartFacts, kept: FetchersOfLoader, hosts: RayHosts) -> None:
         """``hosts``: the loader's, over its iterations."""
-        super().__init__(state, kept)
+        super().__init__(facts, kept)
         self._hosts = hosts
 
     def source(self, source: Source, seeds: tuple[int, int], saved: dict[str, Any] | None) -> Source:
@@ -25,7 +25,7 @@ class RemotePart(FetchPart):
         fetcher = self._fetching(lambda: self._hosts.orders(*told))
         displacement = settings.scheduling.max_displacement or 0
         arrangement = settings.arrangement if settings.workers else Arrangement.STRICT
-        return self._hosts.groups(source, fetcher, self._state.counters, seeds, arrangement, displacement)
+        return self._hosts.groups(source, fetcher, self._counters, seeds, arrangement, displacement)
 
     def making(self, making: Making) -> Making:
         """See ``Part``."""
@@ -35,4 +35,4 @@ class RemotePart(FetchPart):
         """See ``Part``."""
         super().count()
         if self._fetcher is not None:
-            self._hosts.count(self._fetcher, self._state.counters)
+            self._hosts.count(self._fetcher, self._counters)
