@@ -574,3 +574,52 @@ def test_an_epoch_whose_end_was_interrupted_is_not_finished_yet(kind: str, persi
     for state in states:
         assert rest(kind, state).rows == []
     rest(kind, after).check(kind)
+
+
+class Alarm(Exception):
+    """What a handler raises that is like an error of the user's own code."""
+
+
+class Struck(Numbers):
+    """A dataset in whose code a signal comes, once."""
+
+    def __init__(self) -> None:
+        self.strikes = [7]
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index in self.strikes:
+            self.strikes.clear()
+            signal.raise_signal(signal.SIGUSR1)
+        return super().__getitem__(index)
+
+
+class StruckItems(IterableDataset):
+    def __init__(self) -> None:
+        self.whole = Struck()
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return (self.whole[index] for index in range(SAMPLES))
+
+
+@pytest.mark.parametrize("on_error", [None, headrace.Skip(max_fraction=0.5)])
+@pytest.mark.parametrize("dataset", [Struck, StruckItems])
+def test_a_handler_s_exception_in_the_user_s_code_is_no_failure_of_a_sample(dataset, on_error):
+    def handler(*_: Any) -> None:
+        raise Alarm
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with headrace.DataLoader(dataset(), SIZE, num_workers=0, on_error=on_error) as loader:
+            found, iterator, alarms = [], iter(loader), 0
+            while True:
+                try:
+                    found += next(iterator)[:, 0].tolist()
+                except Alarm:
+                    alarms += 1
+                except StopIteration:
+                    break
+            assert not loader.stats().failed
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert alarms == 1
+    assert found == list(range(SAMPLES))

@@ -119,8 +119,10 @@ class InlineRun:
         batch: tuple[Any, int] | Exception
         try:
             batch = self._step.opened(self._batch, group, failed)
-        except Exception as error:  # noqa: BLE001  (the user's dataset: the batch is given up, as torch does)
-            batch = error
+        except Exception as error:
+            if self._step.interrupted:
+                raise  # by a handler: the group is made again
+            batch = error  # the user's dataset: the batch is given up, as torch does
         for index, why in failed:
             raised = self.errors.judged(index, why, why)
             if raised is not None:
@@ -153,7 +155,7 @@ class InlineRun:
             try:
                 samples = self._sample(self._bulk, indices, indices[0] if indices else 0)
             except Exception as error:
-                if not self.errors.skips:
+                if self._step.interrupted or not self.errors.skips:
                     raise
                 failed += [(index, error) for index in indices]
                 return [], []
@@ -165,8 +167,10 @@ class InlineRun:
                     self._maker.place = place
                     samples.append(self._sample(self._get, index, index))
                     made.append(index)
-                except Exception as error:  # noqa: BLE001  (the user's dataset)
-                    failed.append((index, error))
+                except Exception as error:
+                    if self._step.interrupted:
+                        raise
+                    failed.append((index, error))  # the user's dataset
                     if not self.errors.skips:
                         return [], []
             self._maker.settle()

@@ -92,8 +92,10 @@ class InlineStream:
         delivered = Delivered(self._number + 1, len(items))
         try:
             batch = self._step.opened(collated, self._collate_fn, items, self._observer, delivered)
-        except Exception as error:  # noqa: BLE001  (the user's function: the batch is given up, as torch does)
-            return Hand(error, then, Delivered())
+        except Exception as error:
+            if self._step.interrupted:
+                raise  # by a handler: what was read is read again
+            return Hand(error, then, Delivered())  # the user's function: the batch is given up, as torch does
         self._number += 1
         self._errors.passed(len(items))
         return Hand((batch,), then, delivered)
@@ -104,7 +106,10 @@ class InlineStream:
         while True:
             try:
                 return self._step.opened(self._stream.items), attempts
-            except Exception as error:  # noqa: BLE001  (raised again unless the user wants failures skipped)
+            except Exception as error:
+                if self._step.interrupted:
+                    raise
+                # Raised again unless the user wants failures skipped.
                 number = self._given.batches + attempts - 1
                 raised = self._errors.judged(f"item of batch {number}", error, error)
                 if raised is not None:
