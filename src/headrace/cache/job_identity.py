@@ -72,7 +72,7 @@ def launched(environment: Mapping[str, str], host: str, parent: int) -> str | No
 
 
 def _mpi(environment: Mapping[str, str], host: str, parent: int) -> list[str]:
-    """What the ranks that one ``mpirun`` started have in common; empty where that is nothing, or there was none."""
+    """The facts that all ranks of one ``mpirun`` share; empty where there are none, or it started no ranks."""
     size = _number(environment, "OMPI_COMM_WORLD_SIZE")
     if size > 1:  # Slurm's variables, if there are any, differ between Open MPI's first host and the others
         named = [environment.get(name, "") for name in OPEN_MPI]

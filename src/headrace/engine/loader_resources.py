@@ -77,7 +77,7 @@ class IdlePool(Generic[Thing]):
 
 
 class FeaturesOfLoader(Protocol):
-    """What a loader's features keep over its iterations."""
+    """The things that a loader's features keep over its iterations."""
 
     def begin_here(self) -> None:
         """Begin in a process that was forked."""

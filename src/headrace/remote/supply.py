@@ -254,8 +254,9 @@ class RemoteGroups(ArrivingGroups):
             self._arrivals.arrive_at_once(own, None)
 
     def _named(self, number: int, index: Any) -> str:
-        """The key of a sample, or of the form of it that a cache wants to keep, unless that is what is stored, which is
-        read and decoded at once where the sample is made.
+        """The key of a sample, or of the form of it that a cache wants to keep.
+
+        The stored form is not asked for: it is read and decoded at once where the sample is made.
         """
         note = self._notes.get(number)
         form = NOWHERE if note is None or note.plan.keep == ENCODED else note.plan.keep

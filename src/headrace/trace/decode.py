@@ -155,7 +155,7 @@ class Decoder:
         self._parts["operations"].append(operations)
 
     def _nodes(self, view: "_RecordView", texts: dict[tuple[int, int], str], at: Any) -> Any:
-        """Of each sample, the name of the span before it that says where it was made; -1: here."""
+        """For each sample, the name of the span before it that says where it was made; -1: here."""
         found = np.full(len(at), -1)
         nodes = [number for (kind, number), text in texts.items() if kind == F.NAME and text.startswith(F.ELSEWHERE)]
         if nodes:

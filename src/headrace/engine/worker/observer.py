@@ -21,7 +21,7 @@ class SampleRecords(Protocol):
     """A stream of a trace, as far as a worker's own steps are written to it."""
 
     def run(self, number: int, now: int) -> None:
-        """What follows is of this run."""
+        """Name the run that the next records are of."""
 
     def rows(self, batch: int, first: int, count: int, start: int, elapsed: int) -> None:
         """So many samples were written to rows."""

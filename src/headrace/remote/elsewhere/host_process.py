@@ -51,7 +51,7 @@ def _unpacked(orders: HostOrders) -> LaneWork:
 
 
 def _pickled(bundle: DatasetBundle) -> Callable[[Any], bytes] | None:
-    """As Ray would carry it: of a class that only the trainer's program has, that class is found there again."""
+    """The pickler for samples, as Ray serialises them: classes that only the trainer's program has are found there."""
     if not bundle.pickled:
         return None
     from headrace.remote.ray_driver import by_value  # noqa: PLC0415  (imports Ray, where the user wants it)

@@ -155,7 +155,7 @@ class ServingLane:
         return messages.answer(number, time.monotonic_ns() - began, made)
 
     def _made(self, wanted: Request, index: Any, form: int) -> tuple[EntryKind, bytes | bytearray]:
-        """One sample, or the form of it that is wanted. What cannot be carried in that form comes as a sample."""
+        """A sample, or the form of it that is wanted; a form that cannot be carried comes as a sample."""
         seeding.seed_sample(wanted.seed, wanted.epoch, index)
         try:
             if form:

@@ -35,7 +35,7 @@ def matching(store: Store, where: str) -> list[str]:
 
 
 def listing(store: Store, where: str | None, limit: int | None, names: Sequence[str] | None = None) -> RowListing:
-    """Some rows, or some for which a condition holds; ``names`` are the columns to tell.
+    """The first rows, or those for which a condition holds; ``names`` are the columns to tell.
 
     Of a store that can be read in part no more is read than that takes: for a condition the columns it names.
     """

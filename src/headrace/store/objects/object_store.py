@@ -89,9 +89,9 @@ class ObjectStore(UrlNamed, RemoteStore, PartialCatalogue, RemovingStore):
         return describe(self.name, columns, schema.labels, schema.columns)
 
     def provenance(self) -> Provenance:
-        """The identity that the store was given when it was made, and the revision that every writer of this package
-        advances; of a store without one, written by an older release, the parts of its metadata.
+        """The store's identity, given when it was made, and its revision, which each writer of this package advances.
 
+        A store of an older release has no revision: the parts of its metadata stand for it.
         Payloads that others exchange are not noticed.
         """
         return run_here(self._provenance())

@@ -31,8 +31,9 @@ class RemoteShards(ShardCatalogue, NeighbourStore):
         super().__init__(url, shards, place)
 
     async def connect(self) -> Session:
-        """A session over what was opened, which is not looked at again: keys and places were given for it, and each
-        request says which state of the shard it is for.
+        """A session over the shards that were opened.
+
+        They are not looked at again: keys and places were given for them, and each request names its shard's state.
         """
         if self._opened is None:
             try:
