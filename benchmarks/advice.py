@@ -30,9 +30,9 @@ from benchmarks.report import Check, Report, Table
 from benchmarks.scope import Scope
 from headrace import DataLoader
 from headrace.engine.trainer.cores import own_cores
-from headrace.trace.analysis.report import report as reported
 from headrace.trace.calibrate import calibrate
 from headrace.trace.reader import read
+from headrace.trace.report import report as reported
 
 BATCH = 16
 SEARCHED = (1, 2, 4, 8, 16, 32, 64)

@@ -11,7 +11,9 @@ from headrace.store.shards.urls import FORMATS
 
 TABLES = {
     "headrace": [(module, name) for name, module in vars(headrace)["_LATER"].items()],
-    "ingest": [(f"headrace.store.ingest.{module}", name) for module, name in vars(item_source)["_CLASSES"].items()],
+    "ingest": [
+        (f"headrace.store.ingest.sources.{module}", name) for module, name in vars(item_source)["_CLASSES"].items()
+    ],
     "stores": [tuple(named.split(":")) for named in SCHEMES.values()],
     "shards": [tuple(f"headrace.store.shards.{known.made}".split(":")) for known in FORMATS.values()],
 }

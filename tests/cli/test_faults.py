@@ -21,9 +21,9 @@ from torchvision import transforms
 
 import headrace
 from headrace.trace.analysis.advice import COMPUTING
-from headrace.trace.analysis.report import report
 from headrace.trace.calibrate import calibrate
 from headrace.trace.reader import read
+from headrace.trace.report import report
 
 pytestmark = [pytest.mark.soak, pytest.mark.filterwarnings("ignore:This DataLoader will create")]
 CORES = len(os.sched_getaffinity(0))

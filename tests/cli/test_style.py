@@ -20,8 +20,8 @@ from headrace.cli.traces.trace_tables import show as show_report
 from headrace.engine.trainer.page import CacheFigures, Snapshot
 from headrace.running.comparison import BothLoaders, LoaderFigures
 from headrace.trace import format as F
-from headrace.trace.analysis.report import report
 from headrace.trace.calibrate import Calibration
+from headrace.trace.report import report
 from tests.trace.made import Made
 
 

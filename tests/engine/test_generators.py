@@ -73,7 +73,7 @@ import os, random, sys, torch
 for code in sys.argv[1:]:
     if not os.fork():
         exec(code)
-        from headrace.engine.worker import generators
+        from headrace.engine.worker.randomness import generators
         print(generators.are_seeded(), flush=True)
         os._exit(0)
     assert os.wait()[1] == 0

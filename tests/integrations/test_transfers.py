@@ -8,9 +8,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import headrace
 from headrace.integrations import transfers
-from headrace.trace.analysis.report import report
 from headrace.trace.calibrate import calibrate
 from headrace.trace.reader import read
+from headrace.trace.report import report
 
 
 def test_copies_are_recorded_with_their_batches(tmp_path):

@@ -23,9 +23,9 @@ from headrace.core.errors import CacheError, StateMismatch
 from headrace.core.options import Retry
 from headrace.store import Record
 from headrace.testing.scripted import ScriptedStore
-from headrace.trace.analysis.report import measure
 from headrace.trace.analysis.select import loaders
 from headrace.trace.reader import read
+from headrace.trace.report import measure
 from tests.cache import servers
 from tests.cache.servers import PASSWORD, USER
 from tests.engine.remote import RemoteNumbers

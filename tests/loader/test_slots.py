@@ -46,7 +46,7 @@ def test_a_collate_function_that_keeps_its_last_batch_costs_no_slot_for_good(per
             assert [batch[0, 0].item() for batch in loader] == [0, 2, 4, 6, 8, 10]
             slab = loader._latest.slab or loader._kept.slabs._things[0]
             used.append(slab.slots._count)
-    assert used[-1] <= used[1] + 1
+    assert used[-1] <= 2 * 3 + 2 + 2, "made ahead, the user's, and each worker's last"
 
 
 def test_the_timeout_comes_also_where_there_is_no_slot(monkeypatch):

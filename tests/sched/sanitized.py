@@ -42,7 +42,7 @@ def run_worlds(until: float) -> int:
         arrangement = list(Arrangement)[runs % 3]
         ahead = frozenset(rng.sample(range(30), 3))
         plan = Plan(arrangement, batches, behaviour, threshold=5, collate=collate, whole=collate, ahead=ahead)
-        after = Plan(arrangement, ((100, 101, 102, 103, 104),), collate=collate, whole=collate, follows=True)
+        after = Plan(arrangement, ((100, 101, 102, 103, 104),), collate=collate, whole=collate)
         world = World([plan, after], native=True, paces=runs)
         kills = {rng.randrange(300): rng.randrange(30) for _ in range(3)}
         world.shuffle(rng, kills, set(), 0.5, 400)

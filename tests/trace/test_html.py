@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from headrace.trace import html as page_module
-from headrace.trace.analysis.report import report
 from headrace.trace.calibrate import Calibration
 from headrace.trace.html import page, timeline
+from headrace.trace.report import report
 from tests.trace.made import MS, Made, input_bound
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -6,10 +6,10 @@ import pytest
 
 from headrace.core.errors import TraceError
 from headrace.trace import format as F
-from headrace.trace.analysis.report import report
 from headrace.trace.analysis.select import chosen
 from headrace.trace.calibrate import Calibration, calibrate
 from headrace.trace.reader import read
+from headrace.trace.report import report
 from tests.trace.made import MS, Made, input_bound, trainer_bound
 
 FREE = Calibration(0, 0, 0, 0)

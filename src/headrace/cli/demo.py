@@ -213,10 +213,10 @@ def _cache(options: argparse.Namespace) -> Iterator[Any]:
 def _looked_at(output: Path) -> dict[str, str]:
     """The trace as a page and as a timeline."""
     from headrace.trace import chrome
-    from headrace.trace.analysis.report import report
     from headrace.trace.calibrate import calibrate
     from headrace.trace.html import page
     from headrace.trace.reader import read
+    from headrace.trace.report import report
 
     trace = read(output / "demo.trace")
     html, timeline = output / "report.html", output / "timeline.json"

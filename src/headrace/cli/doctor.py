@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.running.comparison import BothLoaders
     from headrace.running.machine import Machine
     from headrace.trace.analysis.advice import Advice
-    from headrace.trace.analysis.report import LoaderReport
+    from headrace.trace.report import LoaderReport
 
 SECONDS = 20.0
 
@@ -77,9 +77,9 @@ def _program(options: argparse.Namespace) -> list[str]:
 def _measured(program: Sequence[str], seconds: float) -> tuple[BothLoaders, LoaderReport]:
     """Figures of both loaders, and the report on the trace of torch's."""
     from headrace.running.comparison import BY_ITSELF, compare
-    from headrace.trace.analysis.report import report
     from headrace.trace.calibrate import calibrate
     from headrace.trace.reader import read
+    from headrace.trace.report import report
 
     with tempfile.TemporaryDirectory(prefix="headrace-doctor-") as folder:
         trace = str(Path(folder) / "torch.trace")

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from headrace.trace.analysis.batches import delivered
-from headrace.trace.analysis.report import Report
 from headrace.trace.analysis.select import loaders, of_runs, within
 from headrace.trace.analysis.slices import flows, slices, title
 from headrace.trace.analysis.spread import SECOND
 from headrace.trace.decode import SCHEMAS
 from headrace.trace.reader import Table, Trace
+from headrace.trace.report import Report
 
 MOST_SLICES = 50_000
 """A browser draws this many at once without a pause."""

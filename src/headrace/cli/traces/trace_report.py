@@ -9,11 +9,11 @@ from pathlib import Path
 from headrace.cli import UsageError, answer
 from headrace.cli.screen import screen
 from headrace.cli.traces.trace_tables import show
-from headrace.trace.analysis.report import report
 from headrace.trace.analysis.select import chosen
 from headrace.trace.calibrate import calibrate
 from headrace.trace.html import page
 from headrace.trace.reader import Trace, read
+from headrace.trace.report import report
 
 LONGEST_S = 1e9
 """Of a trace: its times are nanoseconds, and have 64 bits."""

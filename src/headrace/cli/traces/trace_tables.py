@@ -11,8 +11,8 @@ from headrace.cli.screen import table
 from headrace.trace.analysis.advice import Advice
 from headrace.trace.analysis.figures import Figures
 from headrace.trace.analysis.number_format import seconds, size
-from headrace.trace.analysis.report import LoaderReport, Report
 from headrace.trace.analysis.spread import Spread, ratio
+from headrace.trace.report import LoaderReport, Report
 
 KEY = 28
 """Letters of a key that are shown."""
