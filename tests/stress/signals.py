@@ -26,7 +26,7 @@ import torch
 from torchvision import transforms
 
 import headrace
-from headrace.cache import shm
+from headrace.cache.backends import shm
 from headrace.engine.iteration import Iteration
 from tests.engine.pictures import encoded, picture
 from tests.loader import test_interrupts as of
