@@ -352,7 +352,8 @@ def assert_ends_with(trainer: str, says: str, processes: int) -> None:
 
 
 OUTLIVED = """
-import os, signal, sys, psutil, headrace
+import multiprocessing, os, signal, sys, psutil, headrace
+multiprocessing.set_start_method("fork")  # typed in: nobody else finds what it has
 from tests.loader.data import Pairs
 loader = headrace.DataLoader(Pairs(1000), num_workers=2)
 iterator = iter(loader)
@@ -369,7 +370,8 @@ signal.pause()
 """
 
 DEAF = """
-import ctypes, os, signal, headrace
+import ctypes, multiprocessing, os, signal, headrace
+multiprocessing.set_start_method("fork")  # as above
 heard, said = os.pipe()
 class Deaf:
     def __len__(self):
@@ -384,7 +386,8 @@ signal.pause()
 """
 
 PRINTED = """
-import os, signal, psutil, headrace
+import multiprocessing, os, signal, psutil, headrace
+multiprocessing.set_start_method("fork")  # as above
 from tests.loader.data import Pairs
 print("before")
 loader = headrace.DataLoader(Pairs(100), num_workers=1)
