@@ -31,6 +31,7 @@ def tell(seen, loader):
 """
 PROGRAMS = {
     "torchrun": """
+torch.multiprocessing.set_start_method("fork")  # there is no main guard
 torch.distributed.init_process_group("gloo")
 sampler = torch.utils.data.DistributedSampler(Numbers(), shuffle=False)
 loader = DataLoader(Numbers(), 4, sampler=sampler, num_workers=1)

@@ -133,7 +133,8 @@ def test_what_an_exception_carries_may_stay_behind(in_order):
 def test_a_batch_too_large_for_its_place_says_so():
     """With little address space, also where what was written leaves no room for the error."""
     script = (
-        "import resource, torch, headrace\n"
+        "import multiprocessing, resource, torch, headrace\n"
+        "multiprocessing.set_start_method('fork')\n"  # typed in: nobody else finds the class
         "resource.setrlimit(resource.RLIMIT_FSIZE, (70 << 30, 70 << 30))\n"
         "class Big:\n"
         "    def __len__(self): return 2\n"

@@ -1,5 +1,6 @@
 """A store's URL, taken apart: hosts, path, options; with a form that can be shown to anybody."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,12 +34,14 @@ class StoreUrl:
                 f"{shown!r} names no store: a store's URL begins like sqlite:///, file:/// or cassandra://"
             )
         try:
-            parts = urlsplit(f"{scheme}://{rest}")
+            # Hosts are read here: there may be several, and Python 3.14 takes brackets at the beginning only.
+            authority = re.match(r"[^/?#]*", rest).group()  # type: ignore[union-attr]  # it may be empty
+            parts = urlsplit(f"{scheme}://{rest[len(authority) :]}")
         except ValueError as error:
             raise BadStoreUrl(f"{scheme}://…: {error}") from None
         if parts.fragment:
             raise BadStoreUrl(f"{scheme}://…: a store's URL has no part after '#'; write %23 for a '#' in a name")
-        userinfo, _, netloc = parts.netloc.rpartition("@")
+        userinfo, _, netloc = authority.rpartition("@")
         user, colon, password = userinfo.partition(":")
         return cls(
             scheme=scheme.lower(),
