@@ -61,9 +61,15 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
 
+class ManyAtOnce(ThreadingHTTPServer):
+    """A server that lets as many connections wait as a fetcher opens: with five, others are tried again for seconds."""
+
+    request_queue_size = 256
+
+
 @contextmanager
 def serving():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ManyAtOnce(("127.0.0.1", 0), Handler)
     server.web = Web(f"127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))  # else its end takes half a second
     thread.start()
